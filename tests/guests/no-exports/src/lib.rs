@@ -1,0 +1,1 @@
+//! A component without the exports of a plugin: what a forgotten `export!` builds.
