@@ -1,0 +1,201 @@
+//! The one function that deletes: children that a complete plan no longer asks for (rule A6).
+
+use super::apply::{Applied, Context};
+use crate::{
+    decide::plan::{Plan, rank},
+    object::{LABEL_OWNED_BY, LABEL_PARENT, Object, ObjectKey},
+    observe::client::{self, Answer},
+};
+use std::{cmp::Reverse, collections::HashSet, sync::Arc};
+
+/// Proof that every child of a plan is in place; only [`Complete::proven`] makes one.
+pub struct Complete<'a> {
+    plan: &'a Plan,
+}
+
+impl<'a> Complete<'a> {
+    /// The proof, if the plan was applied completely.
+    pub fn proven(plan: &'a Plan, applied: &Applied) -> Option<Self> {
+        applied.is_complete().then_some(Self { plan })
+    }
+}
+
+/// Deletes what is labelled as this parent's and is controlled by it, of every kind the plugin ever applied,
+/// and is not planned. Each delete carries the uid it was decided on.
+///
+/// What others need goes last, the reverse of the order of applying.
+///
+/// # Errors
+/// What was deleted, and beside it the first error; one that cannot be deleted does not stop the others.
+pub async fn children(
+    context: Context<'_>,
+    complete: Complete<'_>,
+) -> (Vec<ObjectKey>, Option<client::Error>) {
+    let Context { client, discovery, cache, snapshot, sources, plugin, parent } = context;
+    let labelled = sources.children.values().flat_map(|(watch, _)| snapshot.children(watch, &parent.uid));
+    let mut deleted = Vec::new();
+    let mut first_error = None;
+    for object in unplanned(labelled, complete.plan, plugin, parent) {
+        let kind = match discovery.kind(&object.key.gvk).await {
+            Ok(kind) => kind,
+            // Its objects went with the kind.
+            Err(error) if error.answer == Answer::KindNotFound => continue,
+            Err(error) => {
+                first_error.get_or_insert(error);
+                continue;
+            }
+        };
+        match client.delete(&kind, &object.key, &object.uid).await {
+            Ok(()) => {
+                drop(cache.deleting(&object.key, &object.uid));
+                deleted.push(object.key.clone());
+            }
+            // An object of the same name that is not the one we meant: nothing to delete.
+            Err(error) if error.answer == Answer::UidMismatch => {}
+            Err(error) => {
+                if error.answer == Answer::KindNotFound {
+                    discovery.forget(&object.key.gvk);
+                }
+                first_error.get_or_insert(error);
+            }
+        }
+    }
+    (deleted, first_error)
+}
+
+/// Those of the parent's children that go, in the order in which they go.
+fn unplanned<'a>(
+    labelled: impl Iterator<Item = &'a Arc<Object>>,
+    plan: &Plan,
+    plugin: &str,
+    parent: &Object,
+) -> Vec<&'a Arc<Object>> {
+    let planned: HashSet<_> = plan.children.iter().map(|child| identity(&child.key)).collect();
+    // Two versions of a kind show the same object.
+    let mut seen = HashSet::new();
+    let mut unplanned: Vec<_> = labelled
+        .filter(|object| is_provably_ours(object, plugin, parent) && !object.is_terminating())
+        .filter(|object| !planned.contains(&identity(&object.key)) && seen.insert(&*object.uid))
+        .collect();
+    unplanned.sort_by_key(|object| Reverse(rank(&object.key.gvk)));
+    unplanned
+}
+
+/// Labels say whose it is, but anyone can set them; the controller reference says so by uid, but the parent may
+/// have children of other plugins: only both together are proof (B034).
+fn is_provably_ours(object: &Object, plugin: &str, parent: &Object) -> bool {
+    object.labels.get(LABEL_OWNED_BY).is_some_and(|owner| owner == plugin)
+        && object.labels.get(LABEL_PARENT).is_some_and(|uid| **uid == *parent.uid)
+        && object.controller().is_some_and(|owner| owner.uid == parent.uid)
+}
+
+/// What tells objects apart, whatever the version of their kind.
+fn identity(key: &ObjectKey) -> (&str, &str, Option<&str>, &str) {
+    (&key.gvk.group, &key.gvk.kind, key.namespace.as_deref(), &key.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{decide::plan::Child, object::Gvk};
+    use serde_json::{Map, json};
+    use std::collections::BTreeMap;
+
+    fn object(
+        api_version: &str,
+        kind: &str,
+        name: &str,
+        owned_by: &str,
+        controller: Option<&str>,
+    ) -> Arc<Object> {
+        let owners: Vec<_> = controller
+            .into_iter()
+            .map(|uid| json!({"apiVersion": "v1", "kind": "Widget", "name": "w", "uid": uid, "controller": true}))
+            .collect();
+        let object = json!({
+            "metadata": {
+                "name": name, "namespace": "demo", "uid": format!("uid-{kind}-{name}"), "ownerReferences": owners,
+                "labels": {LABEL_OWNED_BY: owned_by, LABEL_PARENT: "parent"},
+            },
+        });
+        Arc::new(Object::decode(&Gvk::new(api_version, kind), &object.to_string()).unwrap())
+    }
+
+    fn plan(planned: &[&Object]) -> Plan {
+        let child = |object: &&Object| Child { key: object.key.clone(), object: Map::new(), adopt: false };
+        Plan {
+            children: planned.iter().map(child).collect(),
+            status: Map::new(),
+            conditions: Vec::new(),
+            labels: BTreeMap::new(),
+            annotations: BTreeMap::new(),
+            events: Vec::new(),
+            requeue_after: None,
+        }
+    }
+
+    fn pruned(objects: &[Arc<Object>], planned: &[&Object]) -> Vec<String> {
+        let parent = json!({"metadata": {"name": "w", "namespace": "demo", "uid": "parent"}});
+        let parent = Object::decode(&Gvk::new("v1", "Widget"), &parent.to_string()).unwrap();
+        let plan = plan(planned);
+        unplanned(objects.iter(), &plan, "web", &parent)
+            .into_iter()
+            .map(|object| object.key.to_string())
+            .collect()
+    }
+
+    #[test]
+    fn only_what_is_provably_ours_and_unplanned_goes() {
+        // B034: our labels on somebody else's object are no proof.
+        let by_labels_only = object("v1", "ConfigMap", "other", "web", None);
+        let of_another_parent = object("v1", "ConfigMap", "theirs", "web", Some("another"));
+        let of_another_plugin = object("v1", "ConfigMap", "peer", "cache", Some("parent"));
+        let ours = object("v1", "ConfigMap", "old", "web", Some("parent"));
+        let planned = object("v1", "ConfigMap", "kept", "web", Some("parent"));
+        let mut terminating = Object::clone(&object("v1", "ConfigMap", "going", "web", Some("parent")));
+        terminating.deleted = Some("2026-01-01T00:00:00Z".into());
+        let objects = [
+            by_labels_only,
+            of_another_parent,
+            of_another_plugin,
+            ours,
+            planned.clone(),
+            Arc::new(terminating),
+        ];
+        assert_eq!(pruned(&objects, &[&planned]), ["ConfigMap demo/old"]);
+    }
+
+    #[test]
+    fn versions_of_a_kind_show_one_object() {
+        let old = object("apps/v1beta1", "Deployment", "d", "web", Some("parent"));
+        let new = object("apps/v1", "Deployment", "d", "web", Some("parent"));
+        assert!(pruned(std::slice::from_ref(&old), &[&new]).is_empty(), "planned under another version");
+        assert_eq!(pruned(&[old, new], &[]), ["Deployment demo/d"]);
+    }
+
+    #[test]
+    fn what_others_need_goes_last() {
+        let ours = |api_version, kind| object(api_version, kind, "x", "web", Some("parent"));
+        let objects = [
+            ours("v1", "ServiceAccount"),
+            ours("apps/v1", "Deployment"),
+            ours("v1", "Service"),
+            ours("v1", "Secret"),
+        ];
+        let expected = ["Service demo/x", "Deployment demo/x", "Secret demo/x", "ServiceAccount demo/x"];
+        assert_eq!(pruned(&objects, &[]), expected);
+    }
+
+    #[test]
+    fn proof_needs_every_child_in_place() {
+        let child = object("v1", "ConfigMap", "a", "web", None);
+        let plan = plan(&[&child]);
+        assert!(Complete::proven(&plan, &Applied { unchanged: 1, ..Applied::default() }).is_some());
+        let awaited = Applied { awaited: vec![child.key.clone()], ..Applied::default() };
+        assert!(Complete::proven(&plan, &awaited).is_none());
+        // B037.
+        let error = super::super::apply::Error::NotOwned { child: child.key.clone(), owner: String::new() };
+        let failed = Applied { failed: vec![(child.key.clone(), error)], ..Applied::default() };
+        assert!(Complete::proven(&plan, &failed).is_none());
+    }
+}

@@ -1,0 +1,141 @@
+use super::*;
+use k8s_openapi::ByteString;
+
+fn component(size: usize, is_random: bool) -> Vec<u8> {
+    let mut state = 1_u64;
+    let noise = std::iter::repeat_with(|| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        if is_random { (state >> 56) as u8 } else { 7 }
+    });
+    b"\0asm".iter().copied().chain(noise).take(size).collect()
+}
+
+#[test]
+fn entry_is_compressed_only_when_it_is_large() {
+    let small = Entry::pack("website", &component(PLAIN_BYTES, true)).unwrap();
+    assert_eq!((&*small.key, small.bytes.len()), ("website.wasm", PLAIN_BYTES));
+    let large = Entry::pack("website", &component(PLAIN_BYTES + 1, false)).unwrap();
+    assert_eq!(large.key, "website.wasm.zst");
+    assert_eq!(zstd::decode_all(&*large.bytes).unwrap(), component(PLAIN_BYTES + 1, false));
+    let error = Entry::pack("website", &component(CONFIG_MAP_BYTES + 100_000, true)).unwrap_err();
+    assert!(error.to_string().starts_with("the component has 1148576 bytes, 11"), "{error}");
+    assert!(error.to_string().ends_with("compressed, and a ConfigMap holds 1048576"), "{error}");
+    let error = Entry::pack("website", b"#!/bin/sh").unwrap_err();
+    assert_eq!(error.to_string(), "the file is no WebAssembly");
+}
+
+#[test]
+fn name_is_that_of_the_file_or_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    for (file, expected) in [("my_site.wasm", "my-site"), ("Site.wasm", "site"), ("crate_dir", "crate-dir")] {
+        fs::write(folder.path().join(file), "").unwrap();
+        assert_eq!(default_name(&folder.path().join(file)).unwrap(), expected);
+    }
+    default_name(Path::new("/nonexistent")).unwrap_err();
+    for (name, is_good) in [
+        ("a", true),
+        ("my-site-2", true),
+        ("", false),
+        ("-a", false),
+        ("a-", false),
+        ("a.b", false),
+        ("A", false),
+    ] {
+        assert_eq!(check_name(name).is_ok(), is_good, "{name:?}");
+    }
+    assert!(check_name(&"a".repeat(63)).is_ok() && check_name(&"a".repeat(64)).is_err());
+}
+
+#[test]
+fn duration_is_read_as_people_write_it() {
+    for (text, expected) in
+        [("60s", Ok(60)), ("2m", Ok(120)), ("1m30s", Ok(90)), ("60", Err(())), ("-1s", Err(()))]
+    {
+        assert_eq!(parse_duration(text).map(|duration| duration.as_secs()).map_err(drop), expected, "{text}");
+    }
+}
+
+#[test]
+fn components_under_another_name_are_found_and_other_config_maps_left_alone() {
+    let with = |label: &str, data: &[&str], binary: &[&str]| ConfigMap {
+        metadata: kube::core::ObjectMeta {
+            labels: Some([(LABEL.to_owned(), label.to_owned())].into()),
+            ..Default::default()
+        },
+        data: Some(data.iter().map(|key| ((*key).to_owned(), String::new())).collect()),
+        binary_data: Some(binary.iter().map(|key| ((*key).to_owned(), ByteString(vec![]))).collect()),
+        ..ConfigMap::default()
+    };
+    for (data, binary, expected) in [
+        (&[][..], &["website.wasm"][..], vec![]),
+        (&["README"], &["website.wasm"], vec![]),
+        (&[], &["website.wasm.zst"], vec![("binaryData", "website.wasm.zst")]),
+        (&["old.wasm.gz"], &["website.wasm"], vec![("data", "old.wasm.gz")]),
+        (&["website.wasm"], &[], vec![("data", "website.wasm")]),
+    ] {
+        let live = with("true", data, binary);
+        assert_eq!(
+            stale_entries(&live, "ns", "website", "website.wasm").unwrap(),
+            expected,
+            "{data:?} {binary:?}"
+        );
+    }
+    let foreign = with("false", &[], &[]);
+    let error = stale_entries(&foreign, "ns", "website", "website.wasm").unwrap_err();
+    assert_eq!(error.to_string(), "ConfigMap ns/website exists already and is no plugin");
+}
+
+fn plugin(active: &str, ready: &str, refused: &str) -> Value {
+    json!({"status": {
+        "active": {"digest": active, "version": "1.0", "parent": "Website (demo.example.com/v1)"},
+        "refused": {"digest": refused, "reason": "NotWasm", "message": "why"},
+        "conditions": [{"type": "Ready", "status": ready, "reason": "Syncing", "message": "waits for kinds"}],
+    }})
+}
+
+#[test]
+fn verdict_is_about_the_digest_that_was_pushed() {
+    let is_ready = Verdict::Ready { version: "1.0".into(), parent: "Website (demo.example.com/v1)".into() };
+    let refused = Verdict::Refused { reason: "NotWasm".into(), message: "why".into() };
+    for (active, ready, refused_digest, expected) in [
+        ("new", "True", "", Some(is_ready)),
+        ("new", "False", "", None),
+        ("old", "True", "", None),
+        ("old", "True", "older", None),
+        ("old", "True", "new", Some(refused)),
+    ] {
+        assert_eq!(
+            said(&plugin(active, ready, refused_digest), "new"),
+            expected,
+            "{active} {ready} {refused_digest}"
+        );
+    }
+    assert_eq!(said(&json!({}), "new"), None);
+}
+
+#[test]
+fn overdue_says_what_was_waited_for() {
+    let digest = "0123456789abcdef";
+    let minute = Duration::from_mins(1);
+    for (plugin, what, help) in [
+        (
+            None,
+            "there is no Plugin website after 60s: no host has seen the ConfigMap",
+            "kubectl -n ns get pods",
+        ),
+        (
+            Some(plugin("old", "True", "")),
+            "the host has not taken sha256 0123456789ab after 60s",
+            "may not be running",
+        ),
+        (
+            Some(plugin(digest, "False", "")),
+            "website is in force and not Ready after 60s: Syncing: waits for kinds",
+            "oarlock get plugins website -w",
+        ),
+    ] {
+        let failure = overdue(plugin.as_ref(), "ns", "website", digest, minute);
+        assert_eq!(failure.what, what);
+        assert!(failure.help.contains(help), "{}", failure.help);
+    }
+}

@@ -1,0 +1,283 @@
+//! One planned child, checked; and the order in which children are applied.
+
+use super::{Child, Error, cut, parse, without_nulls};
+use crate::{
+    manifest::{Access, Manifest},
+    object::{Gvk, ObjectKey, PREFIX},
+    observe::reads::Sources,
+};
+use serde_json::{Map, Value};
+use std::collections::HashSet;
+
+/// The option that takes over an object that exists already.
+const ADOPT: &str = "oarlock.dev/adopt";
+/// Options of the design that nothing implements yet: doing nothing would be a promise broken in silence.
+const UNSUPPORTED: [&str; 3] = ["oarlock.dev/update", "oarlock.dev/on-delete", "oarlock.dev/ownership"];
+/// What the API server alone writes: no wish is behind it, as typed clients send it along with everything else.
+const SERVER_WRITTEN: [&str; 6] = [
+    "creationTimestamp",
+    "deletionGracePeriodSeconds",
+    "deletionTimestamp",
+    "generation",
+    "managedFields",
+    "selfLink",
+];
+/// Labels that relax what the pods of a namespace may do.
+const POD_SECURITY: &str = "pod-security.kubernetes.io/";
+/// Bytes of a name; no kind allows longer ones.
+const MAX_NAME: usize = 253;
+
+pub(super) fn check(
+    index: usize,
+    text: &str,
+    parent: &ObjectKey,
+    manifest: &Manifest,
+    sources: &Sources,
+    host_namespace: &str,
+) -> Result<Child, Error> {
+    let unreadable = |source| Error::ChildJson { index, source };
+    let mut object: Map<String, Value> = parse(text, || format!("child {index}"), unreadable)?;
+    object.retain(|_, member| !member.is_null());
+    object.values_mut().for_each(without_nulls);
+
+    let mut named = String::new();
+    let api_version = required(index, &named, &object, "apiVersion", "apiVersion")?.to_owned();
+    let kind = required(index, &named, &object, "kind", "kind")?.to_owned();
+    named = format!(" ({})", cut(&kind, 64));
+    let mut metadata = match object.remove("metadata") {
+        Some(Value::Object(metadata)) => metadata,
+        None => Map::new(),
+        Some(_) => return Err(wrong_type(index, &named, "metadata", "an object")),
+    };
+    if metadata.contains_key("generateName") {
+        let field = "stable name: metadata.generateName gives another one at each apply; set metadata.name, for \
+                     example derived from the parent's name";
+        return Err(Error::ChildField { index, named, field });
+    }
+    let name = required(index, &named, &metadata, "name", "metadata.name")?.to_owned();
+    named = format!("{} {}", named, cut(&name, 64));
+    let namespace = optional(index, &named, &metadata, "namespace", "metadata.namespace")?.map(str::to_owned);
+    for (field, name) in [("metadata.name", Some(&name)), ("metadata.namespace", namespace.as_ref())] {
+        if name.is_some_and(|name| !is_path_segment(name)) {
+            let expected = "a name: at most 253 visible ASCII characters without / % ? #, and not . or ..";
+            return Err(wrong_type(index, &named, field, expected));
+        }
+    }
+
+    let gvk = Gvk::new(&api_version, &kind);
+    let (key, namespaced) = place(index, named.clone(), gvk, name, namespace, parent, manifest, sources)?;
+    manifest
+        .check(host_namespace, parent, Access::Write { child: &key, namespaced })
+        .map_err(|source| Error::Denied { child: key.clone(), source: Box::new(source) })?;
+    if identity(&key) == identity(parent) {
+        return Err(Error::IsParent { child: key });
+    }
+
+    match &key.namespace {
+        Some(namespace) => metadata.insert("namespace".to_owned(), Value::from(&**namespace)),
+        None => metadata.remove("namespace"),
+    };
+    let adopt = check_metadata(index, &named, &key, &mut metadata)?;
+    object.insert("metadata".to_owned(), Value::Object(metadata));
+    refuse_sensitive(&key, &object)?;
+    Ok(Child { key, object, adopt })
+}
+
+/// The child's key, with the parent's namespace where it gives none, and whether its kind is namespaced.
+#[allow(clippy::too_many_arguments, reason = "one step of `check`, which has all of these")]
+fn place(
+    index: usize,
+    named: String,
+    gvk: Gvk,
+    name: String,
+    namespace: Option<String>,
+    parent: &ObjectKey,
+    manifest: &Manifest,
+    sources: &Sources,
+) -> Result<(ObjectKey, bool), Error> {
+    let name = name.into();
+    let Some(&(_, namespaced)) = sources.children.get(&gvk) else {
+        // A kind that is declared and not watched is missing in the cluster; else it is the plugin's mistake,
+        // which the authority check tells.
+        if manifest.children.contains(&gvk) {
+            return Err(Error::UnknownKind { gvk });
+        }
+        return Ok((ObjectKey { gvk, namespace: namespace.map(Into::into), name }, true));
+    };
+    let namespace = match (namespaced, namespace) {
+        (true, Some(namespace)) => Some(namespace.into()),
+        (true, None) if parent.namespace.is_none() => {
+            let field = "metadata.namespace: its parent is cluster-scoped, so there is none to take over";
+            return Err(Error::ChildField { index, named, field });
+        }
+        (true, None) => parent.namespace.clone(),
+        (false, None) => None,
+        (false, Some(namespace)) => {
+            return Err(Error::ClusterScoped { child: ObjectKey { gvk, namespace: None, name }, namespace });
+        }
+    };
+    Ok((ObjectKey { gvk, namespace, name }, namespaced))
+}
+
+/// Checks what is left of a child's metadata and takes the options out; true if it adopts.
+fn check_metadata(
+    index: usize,
+    named: &str,
+    key: &ObjectKey,
+    metadata: &mut Map<String, Value>,
+) -> Result<bool, Error> {
+    let refused = |field, reason| Err(Error::ChildMetadata { child: key.clone(), field, reason });
+    for field in SERVER_WRITTEN {
+        metadata.remove(field);
+    }
+    let is_set = |field: &str| metadata.get(field).is_some_and(|value| value.as_str() != Some(""));
+    if is_set("uid") {
+        return refused("metadata.uid", "the host writes, as the object it means to change");
+    }
+    if is_set("resourceVersion") {
+        return refused("metadata.resourceVersion", "only the API server writes");
+    }
+    metadata.remove("uid");
+    metadata.remove("resourceVersion");
+    for field in ["ownerReferences", "finalizers"] {
+        if metadata.get(field).is_some_and(|list| !list.is_array()) {
+            return Err(wrong_type(index, named, &format!("metadata.{field}"), "a list"));
+        }
+    }
+    let elements = |field: &str| metadata.get(field).and_then(Value::as_array).into_iter().flatten();
+    if elements("ownerReferences").any(|owner| owner.get("controller") == Some(&Value::Bool(true))) {
+        return refused(
+            "metadata.ownerReferences with a controller",
+            "is always the parent, set by the host",
+        );
+    }
+    if elements("finalizers").filter_map(Value::as_str).any(|name| name.starts_with(PREFIX)) {
+        return refused("an oarlock.dev finalizer", "only the host adds and removes");
+    }
+    let mut adopt = false;
+    for field in ["labels", "annotations"] {
+        let Some(map) = metadata.get_mut(field) else { continue };
+        let Value::Object(map) = map else {
+            return Err(wrong_type(index, named, &format!("metadata.{field}"), "an object"));
+        };
+        if let Some((name, _)) = map.iter().find(|(_, value)| !value.is_string()) {
+            let path = format!("metadata.{field}[{}]", cut(name, MAX_NAME));
+            return Err(wrong_type(index, named, &path, "text; numbers and booleans need quotes"));
+        }
+        if field == "annotations" {
+            adopt = take_adopt(key, map)?;
+        }
+        if let Some(name) = map.keys().find(|name| name.starts_with(PREFIX)) {
+            let (child, name) = (key.clone(), cut(name, MAX_NAME));
+            return Err(if field == "annotations" && UNSUPPORTED.contains(&&*name) {
+                Error::OptionUnsupported { child, name }
+            } else {
+                Error::Reserved { child, name }
+            });
+        }
+    }
+    Ok(adopt)
+}
+
+fn take_adopt(key: &ObjectKey, annotations: &mut Map<String, Value>) -> Result<bool, Error> {
+    match annotations.remove(ADOPT).as_ref().and_then(Value::as_str) {
+        None | Some("false") => Ok(false),
+        Some("true") => Ok(true),
+        Some(value) => Err(Error::OptionValue { child: key.clone(), name: ADOPT, value: cut(value, 64) }),
+    }
+}
+
+/// Content that gives rights over the cluster, in kinds that are allowed otherwise (rule Z4).
+fn refuse_sensitive(key: &ObjectKey, object: &Map<String, Value>) -> Result<(), Error> {
+    let what = match (&*key.gvk.group, &*key.gvk.kind) {
+        ("", "Secret")
+            if object.get("type").and_then(Value::as_str) == Some("kubernetes.io/service-account-token") =>
+        {
+            "the type kubernetes.io/service-account-token, which makes the API server issue a token"
+                .to_owned()
+        }
+        ("", "Namespace") => {
+            let labels =
+                object.get("metadata").and_then(|metadata| metadata.get("labels")).and_then(Value::as_object);
+            match labels.and_then(|labels| labels.keys().find(|name| name.starts_with(POD_SECURITY))) {
+                Some(label) => format!("the label {}", cut(label, MAX_NAME)),
+                None => return Ok(()),
+            }
+        }
+        _ => return Ok(()),
+    };
+    Err(Error::Sensitive { child: key.clone(), what })
+}
+
+/// Refuses duplicates and sorts by rank; the guest's order stays within a rank.
+pub(super) fn in_order(mut children: Vec<Child>) -> Result<Vec<Child>, Error> {
+    let mut seen = HashSet::with_capacity(children.len());
+    if let Some(child) = children.iter().find(|child| !seen.insert(identity(&child.key))) {
+        return Err(Error::Twice { child: child.key.clone() });
+    }
+    children.sort_by_key(|child| rank(&child.key.gvk));
+    Ok(children)
+}
+
+/// What tells objects apart: versions of one kind show the same object.
+fn identity(key: &ObjectKey) -> (&str, &str, Option<&str>, &str) {
+    (&key.gvk.group, &key.gvk.kind, key.namespace.as_deref(), &key.name)
+}
+
+pub(super) fn rank(gvk: &Gvk) -> u8 {
+    match (&*gvk.group, &*gvk.kind) {
+        ("", "Namespace") => 0,
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => 1,
+        ("", "ServiceAccount") => 2,
+        ("", "ConfigMap" | "Secret" | "LimitRange" | "ResourceQuota")
+        | ("scheduling.k8s.io", "PriorityClass") => 3,
+        ("", "PersistentVolume" | "PersistentVolumeClaim") | ("storage.k8s.io", _) => 4,
+        ("rbac.authorization.k8s.io", "Role" | "ClusterRole") => 5,
+        ("rbac.authorization.k8s.io", _) => 6,
+        ("apps" | "batch", _) | ("", "Pod" | "ReplicationController") => 7,
+        _ => 8,
+    }
+}
+
+/// Whether this can stand in the path of a request and mean nothing else there. What a kind takes for a name
+/// beyond that is the API server's to say.
+fn is_path_segment(name: &str) -> bool {
+    name.len() <= MAX_NAME
+        && !matches!(name, "." | "..")
+        && name
+            .bytes()
+            .all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'/' | b'%' | b'?' | b'#' | b'\\'))
+}
+
+fn required<'a>(
+    index: usize,
+    named: &str,
+    object: &'a Map<String, Value>,
+    member: &str,
+    path: &'static str,
+) -> Result<&'a str, Error> {
+    optional(index, named, object, member, path)?.ok_or_else(|| Error::ChildField {
+        index,
+        named: named.to_owned(),
+        field: path,
+    })
+}
+
+/// The text of a member; empty text counts as absent.
+fn optional<'a>(
+    index: usize,
+    named: &str,
+    object: &'a Map<String, Value>,
+    member: &str,
+    path: &str,
+) -> Result<Option<&'a str>, Error> {
+    match object.get(member) {
+        None => Ok(None),
+        Some(Value::String(text)) => Ok((!text.is_empty()).then_some(text)),
+        Some(_) => Err(wrong_type(index, named, path, "text")),
+    }
+}
+
+fn wrong_type(index: usize, named: &str, field: &str, expected: &'static str) -> Error {
+    Error::ChildType { index, named: named.to_owned(), field: field.to_owned(), expected }
+}

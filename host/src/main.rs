@@ -1,0 +1,5 @@
+//! The `oarlock` command; see [`oarlock::cli`].
+
+fn main() -> std::process::ExitCode {
+    oarlock::cli::main()
+}

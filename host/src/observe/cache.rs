@@ -1,0 +1,205 @@
+//! Objects by watch and key, as of one moment.
+//!
+//! Each watch is mirrored apart: what its list and its deliveries say, and nothing else, decides what is in
+//! it; so a label taken off an object removes it from the selecting watch and leaves it in the other.
+//! A [`Snapshot`] is an immutable view that costs one clone of a pointer (persistent maps).
+//! A response of an own write enters at once, and an older delivery never overwrites it (rule R3).
+
+mod mirror;
+#[cfg(test)]
+mod tests;
+
+use super::watch::WatchKey;
+use crate::object::{Object, ObjectKey, ResourceVersion};
+use imbl::OrdMap;
+use mirror::{Effect, Entry, Mirror, Name};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// What a delivery, a list or an own write changed in one watch's mirror.
+#[derive(Clone, Debug)]
+pub struct Change {
+    /// In which mirror.
+    pub watch: WatchKey,
+    /// What was there before.
+    pub before: Option<Arc<Object>>,
+    /// What is there now.
+    pub after: Option<Arc<Object>>,
+}
+
+impl Change {
+    fn new(watch: &WatchKey, (before, after): Effect) -> Self {
+        Self { watch: watch.clone(), before, after }
+    }
+
+    /// Whether the object went back to an older version: only another history of the cluster (etcd restored
+    /// from a backup) does that.
+    pub fn goes_backwards(&self) -> bool {
+        matches!((&self.before, &self.after), (Some(before), Some(after)) if after.version.is_older_than(&before.version))
+    }
+}
+
+/// Keys and mirrors are shared, so that changing one mirror copies pointers to the others, not their texts.
+type Mirrors = OrdMap<Arc<WatchKey>, Arc<Mirror>>;
+
+/// Receives what changed in the cache; called from whoever made the change, so it must not block.
+pub type OnChange = Arc<dyn Fn(&[Change]) + Send + Sync>;
+
+/// The mirrors of all watches. Those that nobody listens to are for tests and tools.
+#[derive(Default)]
+pub struct Cache {
+    mirrors: Mutex<Mirrors>,
+    on_write: Option<OnChange>,
+}
+
+/// The cache as of one moment.
+#[derive(Clone, Default)]
+pub struct Snapshot {
+    mirrors: Mirrors,
+}
+
+impl Cache {
+    /// Empty. `on_write` is told what own writes change: their watch delivers them again, but as nothing new.
+    pub fn new(on_write: OnChange) -> Self {
+        Self { mirrors: Mutex::default(), on_write: Some(on_write) }
+    }
+
+    /// The state of now, which later changes leave alone.
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot { mirrors: self.lock().clone() }
+    }
+
+    /// Begins an empty mirror that is not synced, so that own writes are kept until its first list. Every
+    /// other call that names the watch begins it too.
+    pub fn open(&self, watch: &WatchKey) {
+        mirror(&mut self.lock(), watch);
+    }
+
+    /// A complete list, at its version: what is not in it is gone, except own writes that are newer.
+    ///
+    /// A list older than what the mirror has reached ([`Snapshot::version`]) comes from another history of the
+    /// cluster: it is taken as the truth, and nothing that was known before survives it.
+    pub fn replace(&self, watch: &WatchKey, objects: Vec<Object>, version: &ResourceVersion) -> Vec<Change> {
+        // Allocated and sorted before the lock is taken: every reader waits for it.
+        let listed = objects.into_iter().map(Entry::new).collect();
+        let effects = mirror(&mut self.lock(), watch).replace(listed, version);
+        effects.into_iter().map(|effect| Change::new(watch, effect)).collect()
+    }
+
+    /// A watch delivered an object that is there, new or changed.
+    pub fn applied(&self, watch: &WatchKey, object: Object) -> Option<Change> {
+        let effect = mirror(&mut self.lock(), watch).applied(object);
+        effect.map(|effect| Change::new(watch, effect))
+    }
+
+    /// A watch delivered an object that is gone.
+    pub fn deleted(&self, watch: &WatchKey, object: &Object) -> Option<Change> {
+        let effect = mirror(&mut self.lock(), watch).deleted(object);
+        effect.map(|effect| Change::new(watch, effect))
+    }
+
+    /// A watch has delivered everything up to this version (a bookmark).
+    pub fn reached(&self, watch: &WatchKey, version: &ResourceVersion) {
+        mirror(&mut self.lock(), watch).reached(version);
+    }
+
+    /// The response of an own write: enters every mirror whose scope it matches, and leaves those whose
+    /// selector it no longer matches.
+    pub fn wrote(&self, object: Object) -> Vec<Change> {
+        let object = Arc::new(object);
+        self.in_scope(&object.key, |mirror| mirror.wrote(&object))
+    }
+
+    /// The host deleted the object of this uid: until the watch says so, it counts as terminating.
+    ///
+    /// When it will be gone is not known here: the text of `deleted` is empty until the API server's comes.
+    pub fn deleting(&self, key: &ObjectKey, uid: &str) -> Vec<Change> {
+        self.in_scope(key, |mirror| mirror.deleting(Name::of(key), uid))
+    }
+
+    /// Nobody wants this watch any more.
+    pub fn forget(&self, watch: &WatchKey) {
+        self.lock().remove(watch);
+    }
+
+    /// Changes every mirror of this kind whose scope includes the namespace, and tells the listener.
+    fn in_scope(&self, key: &ObjectKey, change: impl Fn(&mut Mirror) -> Option<Effect>) -> Vec<Change> {
+        let mut mirrors = self.lock();
+        let first = WatchKey { gvk: key.gvk.clone(), scope: super::client::Scope::default() };
+        let watches: Vec<Arc<WatchKey>> = mirrors
+            .range(first..)
+            .map(|(watch, _)| watch)
+            .take_while(|watch| watch.gvk == key.gvk)
+            .filter(|watch| {
+                watch.scope.namespace.is_none()
+                    || watch.scope.namespace.as_deref() == key.namespace.as_deref()
+            })
+            .map(Arc::clone)
+            .collect();
+        let changes: Vec<_> = watches
+            .iter()
+            .filter_map(|watch| change(mirror(&mut mirrors, watch)).map(|effect| Change::new(watch, effect)))
+            .collect();
+        drop(mirrors);
+        if let Some(on_write) = &self.on_write
+            && !changes.is_empty()
+        {
+            on_write(&changes);
+        }
+        changes
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Mirrors> {
+        // Every change ends with a consistent map; a panic in between is one of this file's, and is not made
+        // better by a second one in every other task.
+        self.mirrors.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The mirror of a watch, begun if there is none.
+fn mirror<'a>(mirrors: &'a mut Mirrors, watch: &WatchKey) -> &'a mut Mirror {
+    if !mirrors.contains_key(watch) {
+        mirrors.insert(Arc::new(watch.clone()), Arc::new(Mirror::new(&watch.scope)));
+    }
+    Arc::make_mut(mirrors.get_mut(watch).expect("inserted above if it was missing"))
+}
+
+impl Snapshot {
+    /// Whether this watch has been listed completely.
+    pub fn is_synced(&self, watch: &WatchKey) -> bool {
+        self.mirrors.get(watch).is_some_and(|mirror| mirror.is_synced())
+    }
+
+    /// How far this watch has come: the newest version of its list, its deliveries and its bookmarks. `None`
+    /// before the first list.
+    pub fn version(&self, watch: &WatchKey) -> Option<&ResourceVersion> {
+        self.mirrors.get(watch).and_then(|mirror| mirror.version())
+    }
+
+    /// How many objects a watch has.
+    pub fn len(&self, watch: &WatchKey) -> usize {
+        self.mirrors.get(watch).map_or(0, |mirror| mirror.len())
+    }
+
+    /// One object.
+    pub fn get(&self, watch: &WatchKey, namespace: Option<&str>, name: &str) -> Option<&Arc<Object>> {
+        self.mirrors.get(watch)?.get(Name { namespace, name })
+    }
+
+    /// Objects of one namespace, or of all, sorted by namespace and name.
+    pub fn list<'a>(
+        &'a self,
+        watch: &WatchKey,
+        namespace: Option<&'a str>,
+    ) -> impl Iterator<Item = &'a Arc<Object>> + use<'a> {
+        self.mirrors.get(watch).into_iter().flat_map(move |mirror| mirror.list(namespace))
+    }
+
+    /// Objects with the label `oarlock.dev/parent` of this uid, sorted by namespace and name.
+    pub fn children<'a>(
+        &'a self,
+        watch: &WatchKey,
+        parent_uid: &'a str,
+    ) -> impl Iterator<Item = &'a Arc<Object>> + use<'a> {
+        self.mirrors.get(watch).into_iter().flat_map(move |mirror| mirror.children(parent_uid))
+    }
+}

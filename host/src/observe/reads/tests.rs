@@ -1,0 +1,497 @@
+use super::*;
+use crate::{
+    decide::plan::Plan,
+    manifest::Selection,
+    object::ResourceVersion,
+    observe::{
+        cache::{Cache, Change},
+        client::Scope,
+    },
+};
+use proptest::prelude::*;
+use std::collections::BTreeSet;
+
+fn watch(kind: &str) -> WatchKey {
+    let label_selector = (kind == "Deployment").then(|| LABEL_OWNED_BY.to_owned());
+    WatchKey { gvk: gvk(kind), scope: Scope { namespace: None, label_selector } }
+}
+
+fn gvk(kind: &str) -> Gvk {
+    match kind {
+        "Deployment" => Gvk::new("apps/v1", kind),
+        "Website" => Gvk::new("demo.example.com/v1", kind),
+        _ => Gvk::new("v1", kind),
+    }
+}
+
+/// `namespace/name`, or a name alone; labels as `a=b c=d`.
+fn object(kind: &str, path: &str, labels: &str, content: u32) -> Object {
+    let (namespace, name) =
+        path.split_once('/').map_or((None, path), |(namespace, name)| (Some(namespace), name));
+    let labels: BTreeMap<&str, &str> =
+        labels.split_whitespace().filter_map(|pair| pair.split_once('=')).collect();
+    let mut text = serde_json::json!({
+        "metadata": {"name": name, "uid": path, "resourceVersion": content.to_string(), "labels": labels},
+        "spec": content / 2,
+        "status": content,
+    });
+    if let Some(namespace) = namespace {
+        text["metadata"]["namespace"] = namespace.into();
+    }
+    if let Some(uid) = labels.get("oarlock.dev/parent") {
+        text["metadata"]["ownerReferences"] = serde_json::json!([
+            {"apiVersion": "demo.example.com/v1", "kind": "Website", "name": "w", "uid": uid, "controller": true}
+        ]);
+    }
+    Object::decode(&gvk(kind), &text.to_string()).unwrap()
+}
+
+const WORLD: [(&str, &str, &str); 7] = [
+    ("ConfigMap", "demo/a", "app=x"),
+    ("ConfigMap", "demo/b", "app=y"),
+    ("ConfigMap", "other/a", "app=x"),
+    ("Node", "n1", ""),
+    ("Deployment", "demo/ours", "oarlock.dev/owned-by=website oarlock.dev/parent=demo/w"),
+    ("Deployment", "demo/not-this-plugin", "oarlock.dev/owned-by=other oarlock.dev/parent=demo/w"),
+    ("Deployment", "demo/not-this-parent", "oarlock.dev/owned-by=website oarlock.dev/parent=demo/v"),
+];
+
+fn world() -> Cache {
+    let cache = Cache::default();
+    for kind in ["ConfigMap", "Node", "Deployment"] {
+        let objects = WORLD.iter().filter(|(of, ..)| *of == kind);
+        let objects = objects.map(|(kind, path, labels)| object(kind, path, labels, 2)).collect();
+        cache.replace(&watch(kind), objects, &ResourceVersion::new("2"));
+    }
+    cache
+}
+
+/// May read ConfigMaps and Nodes (which stand for any cluster-scoped kind) and write Deployments.
+fn view(cache: &Cache, parent: &str) -> View {
+    let json = r#"{"name": "any", "version": "1", "parent": {"apiVersion": "demo.example.com/v1", "kind": "Website"}}"#;
+    let read = |kind| Selection { gvk: gvk(kind), label_selector: None, namespace: None };
+    let manifest = Manifest {
+        children: BTreeSet::from([gvk("Deployment")]),
+        reads: vec![read("ConfigMap"), read("Node")],
+        ..Manifest::parse(json).unwrap()
+    };
+    let source = |kind, namespaced| (gvk(kind), (watch(kind), namespaced));
+    View::new(
+        cache.snapshot(),
+        Arc::new(object("Website", parent, "", 2)),
+        Arc::new(manifest),
+        Arc::new(Sources {
+            plugin: "website".into(),
+            children: BTreeMap::from([source("Deployment", true)]),
+            reads: BTreeMap::from([source("ConfigMap", true), source("Node", false)]),
+        }),
+        "oarlock-system".into(),
+        "2026-01-01T00:00:00Z".into(),
+        (4, 4_000),
+    )
+}
+
+/// The keys of what was read, or the error's text.
+fn keys(texts: Result<Vec<String>, Error>) -> Vec<String> {
+    match texts {
+        Err(error) => vec![error.to_string()],
+        Ok(texts) => texts
+            .iter()
+            .map(|text| {
+                let object: serde_json::Value = serde_json::from_str(text).unwrap();
+                assert!(object["status"].is_number(), "{text}");
+                let metadata = &object["metadata"];
+                let namespace = metadata["namespace"].as_str().map(|namespace| format!("{namespace}/"));
+                format!("{}{}", namespace.unwrap_or_default(), metadata["name"].as_str().unwrap())
+            })
+            .collect(),
+    }
+}
+
+#[test]
+fn get_looks_where_the_plugin_may() {
+    let cache = world();
+    for (parent, kind, namespace, name, expected) in [
+        ("demo/w", "ConfigMap", None, "a", "demo/a"),
+        ("demo/w", "ConfigMap", Some("demo"), "a", "demo/a"),
+        ("demo/w", "ConfigMap", None, "c", ""),
+        (
+            "demo/w",
+            "ConfigMap",
+            Some("other"),
+            "a",
+            "ConfigMap (v1) is outside of the parent's namespace demo",
+        ),
+        ("demo/w", "Node", None, "n1", "n1"),
+        ("demo/w", "Node", Some("demo"), "n1", "n1"),
+        ("demo/w", "Pod", None, "a", "the manifest does not declare Pod (v1) under reads"),
+        (
+            "demo/w",
+            "Deployment",
+            None,
+            "ours",
+            "the manifest does not declare Deployment (apps/v1) under reads",
+        ),
+        ("w", "ConfigMap", Some("other"), "a", "other/a"),
+        (
+            "w",
+            "ConfigMap",
+            None,
+            "a",
+            "a read of one ConfigMap (v1) names its namespace, as the parent has none",
+        ),
+        ("w", "Node", None, "n1", "n1"),
+    ] {
+        let got =
+            view(&cache, parent).get(&gvk(kind), namespace, name).map(|found| found.into_iter().collect());
+        assert_eq!(keys(got).join(","), expected, "{parent} gets {kind} {namespace:?} {name}");
+    }
+}
+
+#[test]
+fn list_shows_what_the_plugin_may_see_in_order() {
+    let cache = world();
+    for (parent, kind, namespace, selector, expected) in [
+        ("demo/w", "ConfigMap", None, None, "demo/a,demo/b"),
+        ("demo/w", "ConfigMap", None, Some("app!=x"), "demo/b"),
+        ("demo/w", "ConfigMap", None, Some("app=z"), ""),
+        (
+            "demo/w",
+            "ConfigMap",
+            Some("other"),
+            None,
+            "ConfigMap (v1) is outside of the parent's namespace demo",
+        ),
+        ("demo/w", "ConfigMap", None, Some("app in"), r#"label selector "app in" is malformed at """#),
+        ("w", "ConfigMap", None, None, "demo/a,demo/b,other/a"),
+        ("w", "ConfigMap", None, Some("app=x"), "demo/a,other/a"),
+        ("w", "Node", Some("demo"), Some(""), "n1"),
+    ] {
+        let listed = view(&cache, parent).list(&gvk(kind), namespace, selector);
+        assert_eq!(keys(listed).join(","), expected, "{parent} lists {kind} {namespace:?} {selector:?}");
+    }
+}
+
+#[test]
+fn view_records_each_question_once_however_it_is_written() {
+    let mut view = view(&world(), "demo/w");
+    for selector in ["app in (x)", "app=x", "app==x,app"] {
+        view.list(&gvk("ConfigMap"), None, Some(selector)).unwrap();
+    }
+    view.list(&gvk("ConfigMap"), Some("demo"), Some("app=x")).unwrap();
+    view.get(&gvk("ConfigMap"), None, "none").unwrap();
+    view.get(&gvk("ConfigMap"), Some("demo"), "none").unwrap();
+    view.get(&gvk("Pod"), None, "none").unwrap_err();
+    view.previous_status();
+    view.now();
+    view.now();
+    assert_eq!(view.into_recorded().len(), 5, "two selectors, one get, status, clock");
+}
+
+#[test]
+fn view_stops_answering_at_its_limits() {
+    let cache = world();
+    let exhausted = Err(Error::Exhausted { reads: 4, bytes: 4_000 });
+    let mut many = view(&cache, "demo/w");
+    for name in ["a", "b", "c", "d", "a"] {
+        many.get(&gvk("ConfigMap"), None, name).unwrap();
+    }
+    assert_eq!(many.get(&gvk("ConfigMap"), None, "e"), exhausted);
+    assert_eq!(many.into_recorded().len(), 4);
+
+    let mut often = view(&cache, "demo/w");
+    let calls = (0..100).take_while(|_| often.get(&gvk("ConfigMap"), None, "none").is_ok()).count();
+    assert!((30..60).contains(&calls), "{calls}");
+    let mut long = view(&cache, "demo/w");
+    assert_eq!(long.get(&gvk("ConfigMap"), None, &"x".repeat(5_000)), exhausted);
+    // What was refused for its size is a read all the same: a smaller answer is a reason to call again.
+    let mut large = view(&cache, "demo/w");
+    large.limits.1 = 200;
+    large.list(&gvk("ConfigMap"), None, None).unwrap_err();
+    assert_eq!(large.into_recorded().len(), 1);
+}
+
+#[test]
+fn children_are_those_of_this_plugin_and_this_parent() {
+    let cache = world();
+    let mut unowned = object("Deployment", "demo/forged", WORLD[4].2, 2);
+    unowned.owners = Box::default();
+    cache.applied(&watch("Deployment"), unowned);
+    let children = view(&cache, "demo/w").children().unwrap();
+    assert_eq!(
+        children.iter().map(|child| child.key.to_string()).collect::<Vec<_>>(),
+        ["Deployment demo/ours"]
+    );
+}
+
+fn parent_ref(parent: &str) -> ParentRef {
+    let key = ObjectKey { gvk: gvk("Website"), namespace: Some("demo".into()), name: parent.into() };
+    ParentRef { plugin: "website".into(), parent: key }
+}
+
+fn memo(view: View) -> Memo {
+    let plan = Plan {
+        children: vec![],
+        status: serde_json::Map::new(),
+        conditions: vec![],
+        labels: BTreeMap::new(),
+        annotations: BTreeMap::new(),
+        events: vec![],
+        requeue_after: None,
+    };
+    Memo {
+        digest: "d1".into(),
+        parent: (Arc::clone(&view.parent.uid), view.parent.body_hash),
+        reads: view.into_recorded().into(),
+        plan: Ok(Arc::new(plan)),
+    }
+}
+
+#[test]
+fn memo_is_valid_until_something_that_was_read_changes() {
+    type Read = fn(&mut View);
+    type Happens = fn(&Cache, &mut View);
+    let get: Read = |view| drop(view.get(&gvk("ConfigMap"), None, "a").unwrap());
+    let get_none: Read = |view| drop(view.get(&gvk("ConfigMap"), None, "new").unwrap());
+    let list: Read = |view| drop(view.list(&gvk("ConfigMap"), None, Some("app=x")).unwrap());
+    let children: Read = |view| drop(view.children().unwrap());
+    let status: Read = |view| drop(view.previous_status());
+    let nothing: Read = |_| {};
+
+    let calm: Happens = |_, _| {};
+    let a_changes: Happens =
+        |cache, _| drop(cache.applied(&watch("ConfigMap"), object("ConfigMap", "demo/a", "app=x", 3)));
+    let b_changes: Happens =
+        |cache, _| drop(cache.applied(&watch("ConfigMap"), object("ConfigMap", "demo/b", "app=y", 4)));
+    let b_joins: Happens =
+        |cache, _| drop(cache.applied(&watch("ConfigMap"), object("ConfigMap", "demo/b", "app=x", 4)));
+    let appears: Happens =
+        |cache, _| drop(cache.applied(&watch("ConfigMap"), object("ConfigMap", "demo/new", "", 4)));
+    let elsewhere: Happens =
+        |cache, _| drop(cache.applied(&watch("ConfigMap"), object("ConfigMap", "other/a", "app=x", 4)));
+    let child_goes: Happens = |cache, _| {
+        cache.deleting(&object("Deployment", "demo/ours", "", 0).key, "demo/ours");
+    };
+    let status_changes: Happens = |_, view| view.parent = Arc::new(object("Website", "demo/w", "", 3));
+    let parent_changes: Happens = |_, view| view.parent = Arc::new(object("Website", "demo/w", "", 4));
+    let parent_is_another: Happens = |_, view| {
+        let mut parent = (*view.parent).clone();
+        parent.uid = "another".into();
+        view.parent = Arc::new(parent);
+    };
+    for (index, (read, happens, expected)) in [
+        (nothing, calm, true),
+        (nothing, a_changes, true),
+        (nothing, status_changes, true),
+        (nothing, parent_changes, false),
+        (nothing, parent_is_another, false),
+        (get, calm, true),
+        (get, a_changes, false),
+        (get, b_changes, true),
+        (get, elsewhere, true),
+        (get_none, a_changes, true),
+        (get_none, appears, false),
+        (list, calm, true),
+        (list, a_changes, false),
+        (list, b_changes, true),
+        (list, b_joins, false),
+        (list, appears, true),
+        (list, elsewhere, true),
+        (children, calm, true),
+        (children, status_changes, true),
+        (children, child_goes, false),
+        (status, calm, true),
+        (status, status_changes, false),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let (cache, memos, parent) = (world(), Memos::default(), parent_ref("w"));
+        let mut first = view(&cache, "demo/w");
+        read(&mut first);
+        let subscribed = memos.record(&parent, memo(first));
+        assert!(!subscribed.is_outdated(&cache.snapshot()), "row {index}");
+        // Twice before, so that what is kept of the first look is looked at too.
+        for _ in 0..2 {
+            assert!(memos.valid(&parent, "d1", &view(&cache, "demo/w")).is_some(), "row {index}");
+        }
+        let mut later = view(&cache, "demo/w");
+        happens(&cache, &mut later);
+        later.snapshot = cache.snapshot();
+        assert_eq!(memos.valid(&parent, "d1", &later).is_some(), expected, "row {index}");
+        assert!(memos.valid(&parent, "d2", &later).is_none(), "row {index}");
+        assert!(memos.valid(&parent_ref("v"), "d1", &later).is_none(), "row {index}");
+    }
+}
+
+#[test]
+fn memo_is_never_valid_for_a_guest_that_asked_the_time() {
+    let (cache, memos) = (world(), Memos::default());
+    let mut first = view(&cache, "demo/w");
+    first.now();
+    let _ = memos.record(&parent_ref("w"), memo(first));
+    assert!(memos.valid(&parent_ref("w"), "d1", &view(&cache, "demo/w")).is_none());
+}
+
+#[test]
+fn subscription_tells_of_a_change_that_came_before_it() {
+    let (cache, memos) = (world(), Memos::default());
+    let mut first = view(&cache, "demo/w");
+    first.get(&gvk("ConfigMap"), None, "a").unwrap();
+    first.now();
+    let change = cache.applied(&watch("ConfigMap"), object("ConfigMap", "demo/a", "app=x", 3)).unwrap();
+    assert_eq!(memos.affected(&change), []);
+    let reads = first.into_recorded();
+    assert!(memos.record_reads(&parent_ref("w"), &reads).is_outdated(&cache.snapshot()));
+    assert_eq!(memos.affected(&change), [parent_ref("w")]);
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Apply { path: &'static str, labels: &'static str, content: u32 },
+    Delete { path: &'static str },
+    Record { parent: usize, reads: Vec<Question>, failed: bool },
+    Forget { parent: usize },
+    ForgetPlugin,
+}
+
+#[derive(Clone, Debug)]
+enum Question {
+    Get(&'static str),
+    List(Option<&'static str>, Option<&'static str>),
+}
+
+const PATHS: [&str; 5] = ["demo/a", "demo/b", "other/a", "other/c", "d"];
+const LABELS: [&str; 5] = ["", "a=1", "a=2", "b=1", "a=1 b=2"];
+const SELECTORS: [&str; 7] = ["a", "!a", "a=1", "a!=1", "a in (1,2)", "b=2,a", "b notin (1)"];
+
+fn step() -> impl Strategy<Value = Step> {
+    let path = || prop::sample::select(&PATHS[..]);
+    let question = prop_oneof![
+        path().prop_map(Question::Get),
+        (
+            prop::option::of(prop::sample::select(&["demo", "other"][..])),
+            prop::option::of(prop::sample::select(&SELECTORS[..]))
+        )
+            .prop_map(|(namespace, selector)| Question::List(namespace, selector)),
+    ];
+    prop_oneof![
+        6 => (path(), prop::sample::select(&LABELS[..]), 0..4_u32)
+            .prop_map(|(path, labels, content)| Step::Apply { path, labels, content }),
+        2 => path().prop_map(|path| Step::Delete { path }),
+        6 => (0..4_usize, prop::collection::vec(question, 0..4), any::<bool>())
+            .prop_map(|(parent, reads, failed)| Step::Record { parent, reads, failed }),
+        1 => (0..4_usize).prop_map(|parent| Step::Forget { parent }),
+        1 => Just(Step::ForgetPlugin),
+    ]
+}
+
+/// The same as the index, by looking at every read of every parent.
+fn brute_force(
+    recorded: &BTreeMap<ParentRef, Vec<Recorded>>,
+    is_affected: impl Fn(&Read, &ContentHash) -> bool,
+) -> Vec<ParentRef> {
+    let affected =
+        recorded.iter().filter(|(_, reads)| reads.iter().any(|(read, answer)| is_affected(read, answer)));
+    affected.map(|(parent, _)| parent.clone()).collect()
+}
+
+/// Whether an object is or was part of the answer to a question.
+fn is_touched(read: &Read, change: &Change) -> bool {
+    let touches = |object: &Arc<Object>| match read {
+        Read::Get { namespace, name, .. } => (namespace, name) == (&object.key.namespace, &object.key.name),
+        Read::List { namespace, selector, .. } => {
+            (namespace.is_none() || *namespace == object.key.namespace)
+                && selector.as_ref().is_none_or(|selector| selector.matches(&object.labels))
+        }
+        Read::Children | Read::PreviousStatus | Read::Clock => false,
+    };
+    change.before.iter().chain(&change.after).any(touches)
+}
+
+fn answer(snapshot: &Snapshot, read: &Read) -> ContentHash {
+    let mut view = view(&Cache::default(), "demo/w");
+    view.snapshot = snapshot.clone();
+    view.answer(read)
+}
+
+proptest! {
+    #[test]
+    fn index_finds_exactly_those_whose_reads_are_touched(steps in prop::collection::vec(step(), 1..60)) {
+        let (cache, memos) = (Cache::default(), Memos::default());
+        let place = watch("ConfigMap");
+        let mut recorded: BTreeMap<ParentRef, Vec<Recorded>> = BTreeMap::new();
+        let mut version = 0;
+        for step in steps {
+            let before = cache.snapshot();
+            let parent = |index: usize| ParentRef {
+                plugin: ["website", "other"][index % 2].into(), ..parent_ref(["v", "w"][index / 2])
+            };
+            let changes = match step {
+                Step::Apply { path, labels, content } => {
+                    version += 1;
+                    let mut object = object("ConfigMap", path, labels, content);
+                    object.version = ResourceVersion::new(&version.to_string());
+                    cache.applied(&place, object)
+                }
+                Step::Delete { path } => {
+                    version += 1;
+                    let mut object = object("ConfigMap", path, "", 0);
+                    object.version = ResourceVersion::new(&version.to_string());
+                    cache.deleted(&place, &object)
+                }
+                Step::Record { parent: index, reads, failed } => {
+                    let reads: BTreeSet<Read> = reads.into_iter().map(|question| match question {
+                        Question::Get(path) => {
+                            let key = object("ConfigMap", path, "", 0).key;
+                            Read::Get { watch: place.clone(), namespace: key.namespace, name: key.name }
+                        }
+                        Question::List(namespace, selector) => Read::List {
+                            watch: place.clone(),
+                            namespace: namespace.map(Into::into),
+                            selector: selector.map(|text| Selector::parse(text).unwrap()),
+                        },
+                    }).collect();
+                    let reads: Vec<Recorded> = reads.into_iter().map(|read| {
+                        let hash = answer(&before, &read);
+                        (read, hash)
+                    }).collect();
+                    let subscribed = if failed {
+                        memos.record_reads(&parent(index), &reads)
+                    } else {
+                        memos.record(&parent(index), Memo { reads: reads.clone().into(), ..memo(view(&cache, "demo/w")) })
+                    };
+                    prop_assert!(!subscribed.is_outdated(&before));
+                    recorded.insert(parent(index), reads);
+                    None
+                }
+                Step::Forget { parent: index } => {
+                    memos.forget(&parent(index));
+                    recorded.remove(&parent(index));
+                    None
+                }
+                Step::ForgetPlugin => {
+                    memos.forget_plugin("website");
+                    recorded.retain(|parent, _| &*parent.plugin != "website");
+                    None
+                }
+            };
+            let after = cache.snapshot();
+            let Some(change) = changes else { continue };
+            let affected = memos.affected(&change);
+            let differing = brute_force(&recorded, |read, _| answer(&before, read) != answer(&after, read));
+            let touched = brute_force(&recorded, |read, _| is_touched(read, &change));
+            prop_assert!(differing.iter().all(|parent| affected.contains(parent)), "{differing:?} in {affected:?}");
+            let content = |object: &Arc<Object>| (object.body_hash, object.status_hash);
+            if change.before.as_ref().map(content) == change.after.as_ref().map(content) {
+                prop_assert_eq!(affected, []);
+            } else {
+                prop_assert_eq!(affected, touched);
+            }
+        }
+        for parent in recorded.into_keys() {
+            memos.forget(&parent);
+        }
+        prop_assert!(memos.is_index_empty());
+    }
+}

@@ -1,0 +1,143 @@
+//! `/metrics`, `/livez` and `/readyz`.
+
+use super::metrics::{Depth, Metrics};
+use axum::{
+    Router,
+    http::{StatusCode, header},
+    routing::get,
+};
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+use tokio::{net::TcpListener, sync::watch, task::JoinHandle, time::sleep};
+use tracing::error;
+
+/// What a client that is slow to read may take once the host is told to stop.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// Serves on an address until `stopped` says true, as one task. `ready` tells whether the host is of use yet, or
+/// what it waits for; `depth` what waits in the queue.
+///
+/// # Errors
+/// The address cannot be bound.
+pub async fn serve(
+    address: SocketAddr,
+    metrics: Arc<Metrics>,
+    ready: impl Fn() -> Result<(), String> + Send + Sync + 'static,
+    depth: impl Fn() -> Depth + Send + Sync + 'static,
+    stopped: watch::Receiver<bool>,
+) -> io::Result<JoinHandle<()>> {
+    Ok(serve_on(TcpListener::bind(address).await?, metrics, ready, depth, stopped))
+}
+
+fn serve_on(
+    listener: TcpListener,
+    metrics: Arc<Metrics>,
+    ready: impl Fn() -> Result<(), String> + Send + Sync + 'static,
+    depth: impl Fn() -> Depth + Send + Sync + 'static,
+    mut stopped: watch::Receiver<bool>,
+) -> JoinHandle<()> {
+    let (ready, depth) = (Arc::new(ready), Arc::new(depth));
+    let readyz = move || async move {
+        match ready() {
+            Ok(()) => (StatusCode::OK, "ok\n".to_owned()),
+            Err(waits) => (StatusCode::SERVICE_UNAVAILABLE, format!("{waits}\n")),
+        }
+    };
+    let render = move || async move {
+        let format = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+        ([(header::CONTENT_TYPE, format)], metrics.render(&depth()))
+    };
+    let router = Router::new()
+        .route("/metrics", get(render))
+        .route("/livez", get(async || "ok\n"))
+        .route("/readyz", get(readyz));
+    let mut stop = stopped.clone();
+    // An error means that the sender is gone: the host is as good as stopped then.
+    let server = axum::serve(listener, router).with_graceful_shutdown(async move {
+        let _ = stop.wait_for(|stopped| *stopped).await;
+    });
+    tokio::spawn(async move {
+        let overdue = async {
+            let _ = stopped.wait_for(|stopped| *stopped).await;
+            sleep(GRACE).await;
+        };
+        tokio::select! {
+            biased;
+            ended = server => {
+                if let Err(error) = ended {
+                    error!(error = %error, "admin endpoint ended");
+                }
+            }
+            () = overdue => {}
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        net::TcpStream,
+        time::timeout,
+    };
+
+    async fn get(address: SocketAddr, path: &str) -> String {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        answer
+    }
+
+    #[tokio::test]
+    async fn admin_tells_health_and_metrics_and_stops_though_a_client_is_slow() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (stop, stopped) = watch::channel(false);
+        let is_ready = Arc::new(AtomicBool::new(false));
+        let ready = is_ready.clone();
+        let depth = || Depth::from([("website".into(), (2, 0))]);
+        let metrics = Arc::new(Metrics::new());
+        let task = serve_on(
+            listener,
+            metrics,
+            move || {
+                ready
+                    .load(Ordering::Relaxed)
+                    .then_some(())
+                    .ok_or_else(|| "plugins are being listed".to_owned())
+            },
+            depth,
+            stopped,
+        );
+        assert!(get(address, "/livez").await.starts_with("HTTP/1.1 200 "));
+        let unready = get(address, "/readyz").await;
+        assert!(
+            unready.starts_with("HTTP/1.1 503 ") && unready.contains("plugins are being listed"),
+            "{unready}"
+        );
+        is_ready.store(true, Ordering::Relaxed);
+        assert!(get(address, "/readyz").await.starts_with("HTTP/1.1 200 "));
+        let metrics = get(address, "/metrics").await;
+        assert!(metrics.contains("application/openmetrics-text"), "{metrics}");
+        assert!(metrics.contains(r#"oarlock_queue_depth{plugin="website",state="due"} 2"#), "{metrics}");
+        assert!(get(address, "/").await.starts_with("HTTP/1.1 404 "));
+
+        let mut slow = TcpStream::connect(address).await.unwrap();
+        slow.write_all(b"GET /metrics HTTP/1.1\r\n").await.unwrap();
+        stop.send(true).unwrap();
+        timeout(Duration::from_secs(10), task).await.expect("the task ends").unwrap();
+    }
+
+    #[tokio::test]
+    async fn serve_fails_when_the_address_is_taken() {
+        let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (_stop, stopped) = watch::channel(false);
+        let address = taken.local_addr().unwrap();
+        let error =
+            serve(address, Arc::new(Metrics::new()), || Ok(()), Depth::new, stopped).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+    }
+}

@@ -1,0 +1,151 @@
+//! Which logic is in force.
+//!
+//! A labelled ConfigMap becomes bytes ([`source`]), a checked version ([`load`]), and the active plugin
+//! ([`rollout`]); its `Plugin` ([`resource`]) says so. Reconciles see the plugins through the [`Registry`]: a
+//! map that is replaced as a whole, so that a running reconcile ends on the version it began with.
+
+pub mod load;
+pub mod resource;
+pub mod rollout;
+pub mod source;
+
+use crate::{
+    config::Limits,
+    decide::{guest::Guest, plan::Condition},
+    manifest::Manifest,
+    object::{FIELD_MANAGER_PREFIX, LABEL_OWNED_BY},
+    observe::{client::Scope, discovery::Kind, reads::Sources, watch::WatchKey},
+    schedule::enqueue::Subscriptions,
+};
+use arc_swap::ArcSwap;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+/// A plugin in force: one version, and where its kinds are watched.
+pub struct ActivePlugin {
+    /// The name of the ConfigMap and of the `Plugin`.
+    pub name: Arc<str>,
+    /// sha256 of the component, lower-case hex.
+    pub digest: Arc<str>,
+    /// The field manager of all its writes: `oarlock/<plugin>`.
+    pub manager: String,
+    /// What it declares.
+    pub manifest: Arc<Manifest>,
+    /// Its code.
+    pub guest: Guest,
+    /// What its calls may use.
+    pub limits: Limits,
+    /// The parent kind, as served.
+    pub parent_kind: Arc<Kind>,
+    /// Where its parents are watched.
+    pub parents: WatchKey,
+    /// Where its children and reads are watched.
+    pub sources: Arc<Sources>,
+    /// Switched off: objects wait until it is resumed.
+    pub paused: bool,
+    /// Types of the conditions that its plans have set, over all versions since the start of the host: whose a
+    /// condition is cannot be read from an atomic list.
+    pub condition_types: Arc<ConditionTypes>,
+}
+
+/// Types of conditions that a plugin has set.
+#[derive(Default)]
+pub struct ConditionTypes(Mutex<BTreeSet<String>>);
+
+impl ConditionTypes {
+    /// Notes those of a plan; all of them so far.
+    pub fn note(&self, conditions: &[Condition]) -> Vec<String> {
+        // A set of strings is never half-way.
+        let mut types = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for Condition { r#type, .. } in conditions {
+            if !types.contains(r#type) {
+                types.insert(r#type.clone());
+            }
+        }
+        types.iter().cloned().collect()
+    }
+}
+
+impl ActivePlugin {
+    /// Every watch that must have been listed before anything is reconciled (rule R4).
+    pub fn watches(&self) -> impl Iterator<Item = &WatchKey> {
+        let children = self.sources.children.values();
+        std::iter::once(&self.parents)
+            .chain(children.chain(self.sources.reads.values()).map(|(watch, _)| watch))
+    }
+}
+
+/// The field manager of a plugin.
+pub fn field_manager(plugin: &str) -> String {
+    format!("{FIELD_MANAGER_PREFIX}{plugin}")
+}
+
+/// The watch of a child kind: our children of that kind, for all plugins together.
+pub fn children_watch(gvk: &crate::object::Gvk) -> WatchKey {
+    WatchKey {
+        gvk: gvk.clone(),
+        scope: Scope { namespace: None, label_selector: Some(LABEL_OWNED_BY.to_owned()) },
+    }
+}
+
+/// The watch of a parent or read kind.
+pub fn selection_watch(selection: &crate::manifest::Selection) -> WatchKey {
+    WatchKey {
+        gvk: selection.gvk.clone(),
+        scope: Scope {
+            namespace: selection.namespace.clone(),
+            label_selector: selection.label_selector.as_ref().map(ToString::to_string),
+        },
+    }
+}
+
+/// What is in force, as of one moment.
+#[derive(Default)]
+pub struct InForce {
+    /// The plugins by name.
+    pub plugins: BTreeMap<Arc<str>, Arc<ActivePlugin>>,
+    /// From watches to plugins.
+    pub subscriptions: Subscriptions,
+}
+
+impl InForce {
+    fn new(plugins: BTreeMap<Arc<str>, Arc<ActivePlugin>>) -> Self {
+        let mut subscriptions = Subscriptions::default();
+        for plugin in plugins.values() {
+            subscriptions.parents.entry(plugin.parents.clone()).or_default().push(plugin.name.clone());
+            for (watch, _) in plugin.sources.children.values() {
+                let children = subscriptions.children.entry(watch.clone()).or_default();
+                children.push((plugin.name.clone(), plugin.parents.clone(), plugin.parent_kind.namespaced));
+            }
+        }
+        Self { plugins, subscriptions }
+    }
+}
+
+/// The plugins in force; replaced as a whole.
+#[derive(Default)]
+pub struct Registry(ArcSwap<InForce>);
+
+impl Registry {
+    /// What is in force now.
+    pub fn now(&self) -> Arc<InForce> {
+        self.0.load_full()
+    }
+
+    /// Puts a version in force: reconciles that begin from now on see it.
+    pub fn activate(&self, plugin: ActivePlugin) {
+        let mut plugins = self.now().plugins.clone();
+        plugins.insert(plugin.name.clone(), Arc::new(plugin));
+        self.0.store(Arc::new(InForce::new(plugins)));
+    }
+
+    /// Takes a plugin out of force.
+    pub fn remove(&self, name: &str) -> Option<Arc<ActivePlugin>> {
+        let mut plugins = self.now().plugins.clone();
+        let removed = plugins.remove(name)?;
+        self.0.store(Arc::new(InForce::new(plugins)));
+        Some(removed)
+    }
+}

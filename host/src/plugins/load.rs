@@ -1,0 +1,76 @@
+//! Bytes to a version that could serve: inspected, compiled, linked, smoke-tested, its manifest checked (rule P2).
+
+use crate::{
+    config::Limits,
+    decide::guest::{CallError, Guest, LoadError, engine::Engine, inspect},
+    manifest::{self, Manifest},
+    plugins::source::Component,
+    report::Reason,
+};
+use std::sync::Arc;
+
+/// A version that could serve.
+pub struct Version {
+    /// sha256 of the component.
+    pub digest: Arc<str>,
+    /// What it declares.
+    pub manifest: Arc<Manifest>,
+    /// Its code.
+    pub guest: Guest,
+}
+
+/// Why a version is refused.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Structure, contract, compiling, linking or the first call.
+    #[error(transparent)]
+    Guest(#[from] LoadError),
+    /// The manifest.
+    #[error(transparent)]
+    Manifest(#[from] manifest::Error),
+}
+
+impl Error {
+    /// The reason that conditions and metrics carry.
+    pub fn reason(&self) -> Reason {
+        match self {
+            Self::Manifest(_) => Reason::ManifestInvalid,
+            Self::Guest(LoadError::Inspect(error)) => inspect_reason(error),
+            Self::Guest(LoadError::Compile(_)) => Reason::CompileFailed,
+            Self::Guest(LoadError::Link(_)) => Reason::ContractMismatch,
+            Self::Guest(LoadError::Describe(_)) => Reason::SmokeTestFailed,
+        }
+    }
+
+    /// Whether the same bytes may be accepted another time: the machine was at fault, not they.
+    pub fn is_transient(&self) -> bool {
+        matches!(self, Self::Guest(LoadError::Compile(_) | LoadError::Describe(CallError::Host(_))))
+    }
+}
+
+fn inspect_reason(error: &inspect::Error) -> Reason {
+    match error {
+        inspect::Error::Empty
+        | inspect::Error::Text { .. }
+        | inspect::Error::NotWasm { .. }
+        | inspect::Error::Truncated { .. }
+        | inspect::Error::Malformed { .. } => Reason::NotWasm,
+        inspect::Error::CoreModule => Reason::NotComponent,
+        inspect::Error::TooLarge { .. } | inspect::Error::Structure { .. } => Reason::TooLarge,
+        inspect::Error::Exports { .. }
+        | inspect::Error::Contract { .. }
+        | inspect::Error::Type { .. }
+        | inspect::Error::Imports { .. } => Reason::ContractMismatch,
+    }
+}
+
+/// Loads a component; nothing of it is in force yet.
+///
+/// # Errors
+/// What stands against it, in words its author can act on.
+pub async fn version(engine: &Engine, component: &Component, limits: &Limits) -> Result<Version, Error> {
+    let guest = Guest::load(engine, &component.digest, &component.bytes, limits).await?;
+    let manifest = guest.describe(limits).await.map_err(LoadError::Describe)?;
+    let manifest = Manifest::parse(&manifest)?;
+    Ok(Version { digest: component.digest.as_str().into(), manifest: Arc::new(manifest), guest })
+}

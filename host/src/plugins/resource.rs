@@ -1,0 +1,117 @@
+//! The `Plugin` resource: settings for a plugin, and what the host says of it.
+
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// A plugin's settings. The host makes one for every labelled ConfigMap; what an operator sets here stays.
+#[derive(CustomResource, Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
+#[kube(
+    group = "oarlock.dev",
+    version = "v1alpha1",
+    kind = "Plugin",
+    plural = "plugins",
+    status = "PluginStatus",
+    doc = "A plugin: one WASM component that decides for one kind of object.",
+    printcolumn = r#"{"name": "Version", "type": "string", "jsonPath": ".status.active.version"}"#,
+    printcolumn = r#"{"name": "Digest", "type": "string", "jsonPath": ".status.active.shortDigest"}"#,
+    printcolumn = r#"{"name": "Ready", "type": "string", "jsonPath": ".status.conditions[?(@.type=='Ready')].status"}"#,
+    printcolumn = r#"{"name": "Reason", "type": "string", "jsonPath": ".status.conditions[?(@.type=='Ready')].reason"}"#,
+    printcolumn = r#"{"name": "Parent", "type": "string", "jsonPath": ".status.active.parent"}"#,
+    printcolumn = r#"{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}"#
+)]
+#[serde(rename_all = "camelCase")]
+pub struct PluginSpec {
+    /// Switches the plugin off: its objects stay as they are until this is false again.
+    #[serde(default)]
+    pub paused: bool,
+    /// What its calls may use; absent means the host's standard.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limits: Option<PluginLimits>,
+}
+
+/// What the calls of a plugin may use.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct PluginLimits {
+    /// Linear memory of one call, in MiB.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 1024))]
+    pub memory_mebibytes: Option<i32>,
+    /// Fuel of one call, in millions of units; a reconcile of a 4 KB object takes about 0.3.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub fuel_millions: Option<i32>,
+    /// Wall time of one call, in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 10, max = 600_000))]
+    pub deadline_milliseconds: Option<i32>,
+}
+
+/// What the host says of a plugin.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct PluginStatus {
+    /// The generation of the settings that this speaks of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// `Ready`: a version is in force and all its kinds are watched.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    pub conditions: Vec<PluginCondition>,
+    /// The version in force.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub active: Option<ActiveVersion>,
+    /// The content that stands in the ConfigMap and was refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<RefusedVersion>,
+    /// Kinds that the plugin ever applied, as `apiVersion kind`: where its children may be found.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kinds: Vec<String>,
+}
+
+/// A condition, as in the Kubernetes API conventions.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct PluginCondition {
+    /// Its type.
+    #[serde(rename = "type")]
+    pub type_: String,
+    /// `True`, `False` or `Unknown`.
+    pub status: String,
+    /// The generation it speaks of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// When the status last changed.
+    pub last_transition_time: String,
+    /// One CamelCase word.
+    pub reason: String,
+    /// A sentence.
+    pub message: String,
+}
+
+/// A version in force.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct ActiveVersion {
+    /// sha256 of the component.
+    pub digest: String,
+    /// Its first twelve digits, for tables.
+    pub short_digest: String,
+    /// The version that the manifest states.
+    pub version: String,
+    /// The kind it reconciles: `Website (demo.oarlock.dev/v1)`.
+    pub parent: String,
+}
+
+/// Content that was refused.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct RefusedVersion {
+    /// sha256 of the component; of the ConfigMap's content where there is none.
+    pub digest: String,
+    /// One CamelCase word.
+    pub reason: String,
+    /// What is wrong, and what to do.
+    pub message: String,
+}

@@ -1,0 +1,380 @@
+//! From a labelled ConfigMap to the version in force, and what its `Plugin` says about it (rules P1 to P3, P5).
+//!
+//! One task settles one plugin at a time: content that changes ten times while one version compiles is
+//! compiled once more, not ten times. A version that is refused changes nothing: the last good one serves on.
+
+mod claims;
+mod end;
+mod kinds;
+mod pending;
+mod say;
+mod settings;
+
+pub use pending::Pending;
+
+use super::{
+    ActivePlugin, ConditionTypes, Registry, field_manager,
+    load::{self, Version},
+    selection_watch, source,
+};
+use crate::{
+    act::events::Events,
+    config::{Config, Limits},
+    decide::guest::engine::Engine,
+    dispatch::Dispatch,
+    object::{Gvk, Object, ObjectKey},
+    observe::{
+        cache::Cache,
+        client::{self, Client, Scope},
+        discovery::Discovery,
+        reads::{Memos, ParentRef},
+        watch::{WatchKey, Watches},
+    },
+    operate::metrics::Metrics,
+    report::{Reason, Trigger},
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+use tokio::time::Instant;
+use tracing::{info, warn};
+
+/// The label that makes a ConfigMap a plugin.
+pub const LABEL_PLUGIN: &str = "oarlock.dev/plugin";
+/// How long after a failed request a plugin is looked at again.
+const RETRY: Duration = Duration::from_secs(5);
+/// How long until a CRD that lacks something is looked at again: nobody tells when it changes.
+const LOOK_AGAIN: Duration = Duration::from_secs(20);
+
+/// The kind of `Plugin`.
+pub fn plugin_gvk() -> Gvk {
+    Gvk::new("oarlock.dev/v1alpha1", "Plugin")
+}
+
+/// The watch of `Plugin` resources.
+pub fn plugins_watch() -> WatchKey {
+    WatchKey { gvk: plugin_gvk(), scope: Scope::default() }
+}
+
+/// The watch of ConfigMaps that are plugins.
+pub fn config_maps_watch(namespace: &str) -> WatchKey {
+    WatchKey {
+        gvk: Gvk::new("v1", "ConfigMap"),
+        scope: Scope {
+            namespace: Some(namespace.to_owned()),
+            label_selector: Some(format!("{LABEL_PLUGIN}=true")),
+        },
+    }
+}
+
+/// Everything that settling a plugin touches.
+pub struct Rollout {
+    /// Flags and limits.
+    pub config: Arc<Config>,
+    /// The way to the API server.
+    pub client: Client,
+    /// Kinds.
+    pub discovery: Arc<Discovery>,
+    /// Objects.
+    pub cache: Arc<Cache>,
+    /// Watches, started for a plugin's kinds.
+    pub watches: Arc<Watches>,
+    /// Plans, forgotten with their plugin.
+    pub memos: Arc<Memos>,
+    /// The queue.
+    pub dispatch: Arc<Dispatch>,
+    /// What is in force.
+    pub registry: Arc<Registry>,
+    /// The sandbox.
+    pub engine: Engine,
+    /// Events about plugins.
+    pub events: Arc<Events>,
+    /// Metrics.
+    pub metrics: Arc<Metrics>,
+    /// What to look at.
+    pub pending: Arc<Pending>,
+}
+
+/// What is known of one plugin between two looks.
+#[derive(Default)]
+struct Known {
+    /// When its ConfigMap was created: the older of two plugins for one parent kind wins (rule P5).
+    created: Box<str>,
+    /// The last version that was accepted.
+    version: Option<Version>,
+    /// The content that was refused: not tried again until it changes.
+    refused: Option<Refused>,
+    /// The watches it wants.
+    watches: BTreeSet<WatchKey>,
+    /// Whether all of them had been listed at the last look.
+    synced: bool,
+    /// See [`ActivePlugin::condition_types`].
+    condition_types: Arc<ConditionTypes>,
+    /// When the content of `version` was first looked at, until it is in force.
+    seen: Option<Instant>,
+    /// Versions that are no longer in force and may have left finalizers on their parents.
+    ended: Vec<Arc<ActivePlugin>>,
+}
+
+#[derive(Clone)]
+struct Refused {
+    digest: String,
+    reason: Reason,
+    message: String,
+    /// Whether the same content is tried again.
+    transient: bool,
+}
+
+/// Why a plugin could not be settled now: an answer of the API server. It is looked at again.
+type Error = client::Error;
+
+impl Rollout {
+    /// Settles plugins until `stop`; never returns an error: what goes wrong is said in the `Plugin` or the log.
+    pub async fn run(self, mut stop: tokio::sync::watch::Receiver<bool>) {
+        let mut known: BTreeMap<Arc<str>, Known> = BTreeMap::new();
+        loop {
+            let names = tokio::select! {
+                biased;
+                _ = stop.wait_for(|stop| *stop) => return,
+                names = self.pending.take() => names,
+            };
+            let snapshot = self.cache.snapshot();
+            let config_maps = config_maps_watch(&self.config.namespace);
+            if !snapshot.is_synced(&config_maps) || !snapshot.is_synced(&plugins_watch()) {
+                // Listing them ends with a change of state, which brings us back here.
+                continue;
+            }
+            let names = names.unwrap_or_else(|| {
+                let found = snapshot.list(&config_maps, None).chain(snapshot.list(&plugins_watch(), None));
+                found.map(|object| object.key.name.clone()).chain(known.keys().cloned()).collect()
+            });
+            for name in names {
+                let settle = self.settle(&name, &mut known);
+                let settled = tokio::select! {
+                    biased;
+                    _ = stop.wait_for(|stop| *stop) => return,
+                    settled = settle => settled,
+                };
+                if let Err(error) = settled {
+                    warn!(
+                        plugin = &*name,
+                        error = &error as &dyn std::error::Error,
+                        "plugin is looked at again"
+                    );
+                    self.pending.later(&name, error.retry_after.unwrap_or(RETRY));
+                }
+            }
+        }
+    }
+
+    async fn settle(&self, name: &Arc<str>, all: &mut BTreeMap<Arc<str>, Known>) -> Result<(), Error> {
+        let snapshot = self.cache.snapshot();
+        let config_map = snapshot
+            .get(&config_maps_watch(&self.config.namespace), Some(&self.config.namespace), name)
+            .cloned();
+        let Some(config_map) = config_map.filter(|config_map| !config_map.is_terminating()) else {
+            return self.end(name, all).await;
+        };
+        let settings = match snapshot.get(&plugins_watch(), None, name) {
+            Some(settings) => settings.clone(),
+            None => self.create(name).await?,
+        };
+        if settings.is_terminating() {
+            // It is made anew once it is gone, which is a change.
+            return Ok(());
+        }
+        let spec = settings::spec(&settings);
+        let limits = settings::limits(&self.config.limits, &spec);
+
+        let known = all.entry(name.clone()).or_default();
+        known.created = config_map.created.clone();
+        if let Err(refused) = self.take_in(known, &config_map, &limits).await {
+            self.refuse(name, known, refused, &settings, &config_map);
+        }
+        let Some(manifest) = known.version.as_ref().map(|version| version.manifest.clone()) else {
+            return self.say(name, &settings, known, None, &say::State::Nothing).await;
+        };
+        // The older of two plugins that write the status of one parent kind wins (rule P5).
+        if let Some(winner) = claims::older_claim(name, all) {
+            self.deactivate(name, all);
+            if let Some(known) = all.get_mut(name) {
+                self.release_ended(known).await?;
+            }
+            return self.say(name, &settings, &all[name], None, &say::State::Claimed(winner)).await;
+        }
+        if let Some(loser) = claims::younger_in_force(name, all, &self.registry) {
+            self.deactivate(&loser, all);
+        }
+
+        let kinds = say::kinds(&settings, &manifest);
+        let resolved = self.resolve(name, &manifest, &kinds).await?;
+        let known = all.entry(name.clone()).or_default();
+        for watch in resolved.watches.difference(&known.watches) {
+            self.watches.acquire(name, watch);
+        }
+        let unwanted: Vec<_> = known.watches.difference(&resolved.watches).cloned().collect();
+        known.watches.extend(resolved.watches.iter().cloned());
+
+        let snapshot = self.cache.snapshot();
+        let unsynced: Vec<_> = resolved.watches.iter().filter(|watch| !snapshot.is_synced(watch)).collect();
+        let serving = self.registry.now().plugins.get(name).cloned();
+        let is_ready = unsynced.is_empty() && resolved.obstacle.is_none();
+        let waits_for = resolved.obstacle.unwrap_or_else(|| self.waits_for(&unsynced, &manifest));
+        // What serves goes on until everything the new version needs is there.
+        if let (Some((parent_kind, sources)), Some(version)) = (resolved.ready, &known.version)
+            && (is_ready || serving.is_none())
+        {
+            // Before the first apply of a kind: where children may be found must outlive this process (A6).
+            if kinds.len() > say::recorded_kinds(&settings).len() {
+                self.record_kinds(&settings, &kinds).await?;
+            }
+            let parents = selection_watch(&manifest.parent);
+            let active = ActivePlugin {
+                name: name.clone(),
+                digest: version.digest.clone(),
+                manager: field_manager(name),
+                guest: version.guest.clone(),
+                limits,
+                parents: parents.clone(),
+                parent_kind,
+                sources: Arc::new(sources),
+                paused: spec.paused,
+                condition_types: known.condition_types.clone(),
+                manifest,
+            };
+            let swapped = serving.as_ref().is_some_and(|serving| serving.digest != active.digest);
+            let said = swapped.then(|| say::swapped(&active, &config_map));
+            self.activate(active, serving.as_deref(), is_ready && !known.synced);
+            if let Some(said) = said {
+                self.events.publish(&settings, &said);
+            }
+            // Parents of another kind are nobody's any more.
+            known.ended.extend(serving.filter(|serving| serving.parents != parents));
+            if let Some(seen) = known.seen.take() {
+                self.metrics.plugin_swapped(seen.elapsed());
+            }
+            for watch in unwanted {
+                self.release(name, &watch);
+                known.watches.remove(&watch);
+            }
+        }
+        known.synced = is_ready;
+        self.release_ended(known).await?;
+        let state = match (spec.paused, is_ready) {
+            (true, _) => say::State::Paused,
+            (false, true) => say::State::Serving,
+            // The first list takes a moment: what a start finds said already stands until it is known better.
+            (false, false) if waits_for.0 == Reason::Syncing && settings.status.is_some() => return Ok(()),
+            (false, false) => say::State::Syncing(waits_for),
+        };
+        let settings = self.current(&settings);
+        self.say(name, &settings, known, Some(&kinds), &state).await
+    }
+
+    /// Remembers a refusal, and tells of it when it is new.
+    fn refuse(
+        &self,
+        name: &Arc<str>,
+        known: &mut Known,
+        refused: Refused,
+        settings: &Object,
+        config_map: &Object,
+    ) {
+        if known.refused.as_ref().is_none_or(|before| before.digest != refused.digest) {
+            let reason = refused.reason.as_str();
+            info!(plugin = &**name, reason, message = refused.message, "version refused");
+            self.events.publish(settings, &say::refused(&refused, config_map));
+        }
+        if refused.transient {
+            self.pending.later(name, Duration::from_mins(1));
+        }
+        known.refused = Some(refused);
+    }
+
+    /// Puts a version in force if it differs from what serves, and has its parents planned.
+    fn activate(&self, plugin: ActivePlugin, serving: Option<&ActivePlugin>, synced: bool) {
+        let name = plugin.name.clone();
+        let changed = serving.is_none_or(|serving| {
+            serving.digest != plugin.digest
+                || serving.paused != plugin.paused
+                || serving.limits != plugin.limits
+        });
+        let moved = serving.is_none_or(|serving| {
+            serving.watches().collect::<BTreeSet<_>>() != plugin.watches().collect::<BTreeSet<_>>()
+        });
+        let parents = plugin.parents.clone();
+        if changed || moved {
+            info!(
+                plugin = &*name,
+                digest = &*plugin.digest,
+                version = plugin.manifest.version,
+                "version in force"
+            );
+            self.metrics.plugin_active(&plugin.name, &plugin.manifest.version, &plugin.digest);
+            self.registry.activate(plugin);
+        }
+        if changed || moved || synced {
+            let snapshot = self.cache.snapshot();
+            let trigger = if changed { Trigger::Plugin } else { Trigger::Listed };
+            self.dispatch.add(
+                snapshot
+                    .list(&parents, None)
+                    .map(|parent| (ParentRef { plugin: name.clone(), parent: parent.key.clone() }, trigger)),
+            );
+        }
+    }
+
+    /// Takes in what the ConfigMap holds now: the same as before, a new version, or a refusal.
+    async fn take_in(&self, known: &mut Known, config_map: &Object, limits: &Limits) -> Result<(), Refused> {
+        let component = source::component(config_map, limits.component_bytes).map_err(|error| Refused {
+            digest: source::digest(config_map.body.as_bytes()),
+            reason: say::source_reason(&error),
+            message: say::chain(&error),
+            transient: false,
+        })?;
+        if known.version.as_ref().is_some_and(|version| *version.digest == *component.digest) {
+            known.refused = None;
+            return Ok(());
+        }
+        if let Some(refused) = &known.refused
+            && refused.digest == component.digest
+            && !refused.transient
+        {
+            return Err(refused.clone());
+        }
+        let seen = Instant::now();
+        let version = load::version(&self.engine, &component, limits).await.map_err(|error| Refused {
+            digest: component.digest.clone(),
+            reason: error.reason(),
+            message: say::chain(&error),
+            transient: error.is_transient(),
+        })?;
+        known.version = Some(version);
+        known.seen = Some(seen);
+        known.refused = None;
+        Ok(())
+    }
+
+    /// The plugin's `Plugin`, as the cache has it by now: own writes are in it.
+    fn current(&self, settings: &Arc<Object>) -> Arc<Object> {
+        let snapshot = self.cache.snapshot();
+        snapshot.get(&plugins_watch(), None, &settings.key.name).unwrap_or(settings).clone()
+    }
+
+    /// Makes the `Plugin` of a bare ConfigMap.
+    async fn create(&self, name: &str) -> Result<Arc<Object>, Error> {
+        let kind = self.discovery.kind(&plugin_gvk()).await?;
+        let key = ObjectKey { gvk: plugin_gvk(), namespace: None, name: name.into() };
+        let body = serde_json::json!({
+            "apiVersion": plugin_gvk().api_version(), "kind": "Plugin",
+            "metadata": {"name": name}, "spec": {},
+        });
+        let apply =
+            client::Apply { manager: say::MANAGER, force: false, status: false, body: &body.to_string() };
+        let object = self.client.apply(&kind, &key, apply).await?;
+        self.cache.wrote(object.clone());
+        Ok(Arc::new(object))
+    }
+}

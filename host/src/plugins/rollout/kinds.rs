@@ -1,0 +1,101 @@
+//! A plugin's kinds: as the API server serves them, or what is awaited.
+
+use super::{Error, LOOK_AGAIN, Rollout, say};
+use crate::{
+    manifest::Manifest,
+    object::Gvk,
+    observe::{
+        client::Answer,
+        discovery::Kind,
+        reads::Sources,
+        watch::{WatchKey, WatchState},
+    },
+    plugins::{children_watch, selection_watch},
+    report::Reason,
+};
+use std::{collections::BTreeSet, sync::Arc};
+
+#[derive(Default)]
+pub(super) struct Resolved {
+    /// Every watch it wants.
+    pub(super) watches: BTreeSet<WatchKey>,
+    /// What stands against serving, until somebody mends it.
+    pub(super) obstacle: Option<(Reason, String)>,
+    /// The parent kind and the others, if nothing does.
+    pub(super) ready: Option<(Arc<Kind>, Sources)>,
+}
+
+enum Use {
+    Parent,
+    Child,
+    Read,
+}
+
+impl Rollout {
+    /// Resolves every kind of a plugin; what is not served, or cannot serve, is not an error but waited for.
+    pub(super) async fn resolve(
+        &self,
+        name: &Arc<str>,
+        manifest: &Manifest,
+        kinds: &BTreeSet<Gvk>,
+    ) -> Result<Resolved, Error> {
+        let mut resolved = Resolved::default();
+        let mut sources = Sources::new(name.clone());
+        let mut parent_kind = None;
+        let parent = [(&manifest.parent.gvk, selection_watch(&manifest.parent), Use::Parent)];
+        let children = kinds.iter().map(|gvk| (gvk, children_watch(gvk), Use::Child));
+        let reads = manifest.reads.iter().map(|read| (&read.gvk, selection_watch(read), Use::Read));
+        for (gvk, watch, r#use) in parent.into_iter().chain(children).chain(reads) {
+            let kind = match self.discovery.kind(gvk).await {
+                Ok(kind) => kind,
+                // A kind that an earlier version applied and that is gone has no children left.
+                Err(error) if error.answer == Answer::KindNotFound => {
+                    if !matches!(r#use, Use::Child) || manifest.children.contains(gvk) {
+                        resolved.obstacle.get_or_insert_with(|| say::missing(gvk));
+                        resolved.watches.insert(watch);
+                    }
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            match r#use {
+                Use::Parent => {
+                    if manifest.status && kind.status.is_none() {
+                        // The next look, after the CRD may have changed, asks the API server again.
+                        self.discovery.forget(gvk);
+                        self.pending.later(name, LOOK_AGAIN);
+                        resolved.obstacle.get_or_insert_with(|| say::without_status(gvk));
+                    }
+                    parent_kind = Some(kind);
+                }
+                Use::Child => drop(sources.children.insert(gvk.clone(), (watch.clone(), kind.namespaced))),
+                Use::Read => drop(sources.reads.insert(gvk.clone(), (watch.clone(), kind.namespaced))),
+            }
+            resolved.watches.insert(watch);
+        }
+        if resolved.obstacle.is_none() {
+            resolved.ready = parent_kind.map(|kind| (kind, sources));
+        }
+        Ok(resolved)
+    }
+
+    /// What a plugin waits for, in words: a missing or forbidden kind before one that is being listed.
+    pub(super) fn waits_for(&self, unsynced: &[&WatchKey], manifest: &Manifest) -> (Reason, String) {
+        let mut waits = (Reason::Syncing, "its kinds are being listed".to_owned());
+        for watch in unsynced {
+            let gvk = &watch.gvk;
+            match self.watches.state(watch) {
+                Some(WatchState::Missing(_)) => return say::missing(gvk),
+                Some(WatchState::Forbidden(why)) => waits = say::forbidden(gvk, &why, manifest),
+                Some(WatchState::Failing(why)) if waits.0 == Reason::Syncing => {
+                    waits = (Reason::ApiUnavailable, format!("{gvk} cannot be listed: {why}"));
+                }
+                Some(WatchState::Listing) if waits.0 == Reason::Syncing => {
+                    waits.1 = format!("{gvk} is being listed");
+                }
+                Some(WatchState::Failing(_) | WatchState::Listing | WatchState::Live) | None => {}
+            }
+        }
+        waits
+    }
+}

@@ -1,0 +1,265 @@
+//! What a `Plugin` says: its conditions and fields, and its events, in words an author can act on.
+
+use super::{Error, Known, Refused, Rollout, plugin_gvk};
+use crate::{
+    act::{events::Event, status},
+    decide::plan::{Condition, ConditionStatus},
+    manifest::Manifest,
+    object::{Gvk, Object},
+    plugins::{ActivePlugin, load::Version, source},
+    report::Reason,
+};
+use std::{collections::BTreeSet, fmt::Write as _, sync::Arc};
+
+/// The field manager of what the host itself says.
+pub(super) const MANAGER: &str = "oarlock/host";
+
+/// How a plugin stands.
+pub(super) enum State {
+    /// No version was ever accepted.
+    Nothing,
+    /// The ConfigMap is gone.
+    Gone,
+    /// An older plugin writes the status of the same parent kind.
+    Claimed(Arc<str>),
+    /// Its kinds are not all listed.
+    Syncing((Reason, String)),
+    /// Switched off.
+    Paused,
+    /// In force, and everything it needs is there.
+    Serving,
+}
+
+impl Rollout {
+    /// Records what a plugin's children may be, and leaves all else that its `Plugin` says as it stands.
+    pub(super) async fn record_kinds(&self, settings: &Object, kinds: &BTreeSet<Gvk>) -> Result<(), Error> {
+        let kind = self.discovery.kind(&plugin_gvk()).await?;
+        let status = settings.status.as_deref().and_then(|status| serde_json::from_str(status).ok());
+        let mut fields: serde_json::Map<_, _> = status.unwrap_or_default();
+        fields.retain(|name, _| !matches!(&**name, "conditions" | "observedGeneration"));
+        fields.insert("kinds".to_owned(), texts(kinds).into());
+        let desired = status::Desired {
+            fields: Some(fields),
+            conditions: Vec::new(),
+            keep_other_own: true,
+            observed_generation: settings.generation,
+        };
+        let now = crate::clock::wall();
+        status::write(&self.client, &self.cache, &kind, settings, &desired, MANAGER, &[], &now).await?;
+        Ok(())
+    }
+
+    /// Writes the status of a `Plugin` if something in it differs. `kinds`: what its children may be.
+    pub(super) async fn say(
+        &self,
+        name: &Arc<str>,
+        settings: &Object,
+        known: &Known,
+        kinds: Option<&BTreeSet<Gvk>>,
+        state: &State,
+    ) -> Result<(), Error> {
+        let kind = self.discovery.kind(&plugin_gvk()).await?;
+        let in_force = self.registry.now().plugins.get(name).cloned();
+        let mut fields = serde_json::Map::new();
+        if let Some(plugin) = &in_force {
+            fields.insert(
+                "active".to_owned(),
+                serde_json::json!({
+                    "digest": &*plugin.digest, "shortDigest": short(&plugin.digest),
+                    "version": plugin.manifest.version, "parent": plugin.manifest.parent.gvk.to_string(),
+                }),
+            );
+        }
+        if let Some(refused) = &known.refused {
+            fields.insert(
+                "refused".to_owned(),
+                serde_json::json!({
+                    "digest": refused.digest, "reason": refused.reason.as_str(), "message": refused.message,
+                }),
+            );
+        }
+        let kinds: Vec<_> = match kinds {
+            Some(kinds) => texts(kinds),
+            None => recorded_kinds(settings),
+        };
+        if !kinds.is_empty() {
+            fields.insert("kinds".to_owned(), kinds.into());
+        }
+        let desired = status::Desired {
+            fields: Some(fields),
+            conditions: vec![ready(state, known, in_force.as_deref()), loaded(state, known)],
+            keep_other_own: false,
+            observed_generation: settings.generation,
+        };
+        let now = crate::clock::wall();
+        status::write(&self.client, &self.cache, &kind, settings, &desired, MANAGER, &[], &now).await?;
+        Ok(())
+    }
+}
+
+fn ready(state: &State, known: &Known, in_force: Option<&ActivePlugin>) -> Condition {
+    let (status, reason, message) = match state {
+        State::Serving => {
+            let version = known.version.as_ref().map(describe).unwrap_or_default();
+            (ConditionStatus::True, Reason::Active, format!("{version} serves"))
+        }
+        State::Nothing => match &known.refused {
+            Some(refused) => (ConditionStatus::False, refused.reason, refused.message.clone()),
+            None => (ConditionStatus::False, Reason::Syncing, "the component is being loaded".to_owned()),
+        },
+        State::Gone => (
+            ConditionStatus::False,
+            Reason::SourceMissing,
+            "its ConfigMap is gone: objects and children stay as they are; delete this Plugin to forget it"
+                .to_owned(),
+        ),
+        State::Claimed(winner) => (
+            ConditionStatus::False,
+            Reason::ParentClaimed,
+            format!(
+                "the older plugin {winner} writes the status of the same kind; this one takes over when it is gone"
+            ),
+        ),
+        State::Syncing((reason, message)) => {
+            let mut message = message.clone();
+            if let (Some(serving), Some(version)) = (in_force, &known.version)
+                && serving.digest != version.digest
+            {
+                let version = format!("version {} ({})", serving.manifest.version, short(&serving.digest));
+                // Writing to a String cannot fail.
+                let _ = write!(message, "; until then {version} serves on");
+            }
+            (ConditionStatus::False, *reason, message)
+        }
+        State::Paused => (
+            ConditionStatus::False,
+            Reason::Paused,
+            "switched off by spec.paused: objects and children stay as they are".to_owned(),
+        ),
+    };
+    condition("Ready", status, reason, message)
+}
+
+fn loaded(state: &State, known: &Known) -> Condition {
+    match (&known.refused, &known.version, state) {
+        (Some(refused), serving, _) => {
+            let mut message = refused.message.clone();
+            if let Some(serving) = serving {
+                // Writing to a String cannot fail.
+                let _ = write!(message, "; {} serves on", describe(serving));
+            }
+            condition("Loaded", ConditionStatus::False, refused.reason, message)
+        }
+        (None, Some(version), _) => condition(
+            "Loaded",
+            ConditionStatus::True,
+            Reason::Active,
+            format!("the ConfigMap holds {}", describe(version)),
+        ),
+        (None, None, State::Gone) => condition(
+            "Loaded",
+            ConditionStatus::False,
+            Reason::SourceMissing,
+            "its ConfigMap is gone".to_owned(),
+        ),
+        (None, None, _) => condition(
+            "Loaded",
+            ConditionStatus::Unknown,
+            Reason::Syncing,
+            "the component is being loaded".to_owned(),
+        ),
+    }
+}
+
+fn condition(r#type: &str, status: ConditionStatus, reason: Reason, message: String) -> Condition {
+    Condition { r#type: r#type.to_owned(), status, reason: reason.as_str().to_owned(), message }
+}
+
+fn describe(version: &Version) -> String {
+    format!("version {} ({})", version.manifest.version, short(&version.digest))
+}
+
+fn short(digest: &str) -> &str {
+    digest.get(..12).unwrap_or(digest)
+}
+
+/// The kinds that this plugin may have children of: those it declares, and those any version before declared.
+pub(super) fn kinds(settings: &Object, manifest: &Manifest) -> BTreeSet<Gvk> {
+    let recorded = recorded_kinds(settings);
+    let recorded = recorded.iter().filter_map(|text| text.split_once(' '));
+    recorded
+        .map(|(api_version, kind)| Gvk::new(api_version, kind))
+        .chain(manifest.children.iter().cloned())
+        .collect()
+}
+
+fn texts(kinds: &BTreeSet<Gvk>) -> Vec<String> {
+    kinds.iter().map(|gvk| format!("{} {}", gvk.api_version(), gvk.kind)).collect()
+}
+
+pub(super) fn recorded_kinds(settings: &Object) -> Vec<String> {
+    #[derive(serde::Deserialize)]
+    struct Recorded {
+        #[serde(default)]
+        kinds: Vec<String>,
+    }
+    let Some(status) = &settings.status else { return Vec::new() };
+    // The schema is ours; what does not fit it was not written by a host.
+    serde_json::from_str::<Recorded>(status).map(|recorded| recorded.kinds).unwrap_or_default()
+}
+
+pub(super) fn refused(refused: &Refused, config_map: &Object) -> Event {
+    Event {
+        warning: true,
+        reason: Reason::Refused.as_str().to_owned(),
+        action: "Load",
+        note: refused.message.clone(),
+        related: Some((config_map.key.clone(), Some(config_map.version.clone()))),
+    }
+}
+
+pub(super) fn swapped(plugin: &ActivePlugin, config_map: &Object) -> Event {
+    Event {
+        warning: false,
+        reason: Reason::Swapped.as_str().to_owned(),
+        action: "Swap",
+        note: format!("version {} ({}) serves", plugin.manifest.version, short(&plugin.digest)),
+        related: Some((config_map.key.clone(), Some(config_map.version.clone()))),
+    }
+}
+
+pub(super) fn missing(gvk: &Gvk) -> (Reason, String) {
+    (Reason::KindMissing, format!("the API server does not serve {gvk}; apply its CRD"))
+}
+
+pub(super) fn forbidden(gvk: &Gvk, why: &str, manifest: &Manifest) -> (Reason, String) {
+    let declared = manifest.children.contains(gvk)
+        || manifest.reads.iter().chain([&manifest.parent]).any(|selection| selection.gvk == *gvk);
+    let remedy = if declared {
+        "`oarlock check FILE --rbac` prints the rights that the plugin needs"
+    } else {
+        "an earlier version of the plugin had children of this kind, which may be left: keep its rights to them"
+    };
+    (Reason::KindForbidden, format!("{gvk} may not be listed and watched: {why}; {remedy}"))
+}
+
+pub(super) fn without_status(gvk: &Gvk) -> (Reason, String) {
+    let remedy = "add `subresources: {status: {}}` to that version in its CRD";
+    (Reason::StatusUnsupported, format!("{gvk} has no status subresource; {remedy}"))
+}
+
+pub(super) fn source_reason(error: &source::Error) -> Reason {
+    match error {
+        source::Error::None { .. } | source::Error::Several { .. } => Reason::NoComponent,
+        source::Error::TooLarge { .. } => Reason::TooLarge,
+        source::Error::Json(_)
+        | source::Error::Base64 { .. }
+        | source::Error::Decompress { .. }
+        | source::Error::NameTooLong => Reason::SourceInvalid,
+    }
+}
+
+/// An error with its causes, in one line.
+pub(super) fn chain(error: &dyn std::error::Error) -> String {
+    crate::report::chain(error)
+}

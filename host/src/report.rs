@@ -1,0 +1,246 @@
+//! What one reconcile did and why, and the closed list of reasons that people and programs see.
+//!
+//! Never: I/O, clocks.
+
+use crate::object::ObjectKey;
+use std::{fmt, time::Duration};
+
+macro_rules! reasons {
+    ($($(#[doc = $doc:literal])+ $name:ident),+ $(,)?) => {
+        /// Reasons of conditions and events, and label values of metrics: one closed list.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum Reason { $($(#[doc = $doc])+ $name),+ }
+
+        impl Reason {
+            /// Every reason, in the order they are documented.
+            pub const ALL: &'static [Self] = &[$(Self::$name),+];
+
+            /// The word as it stands in conditions, events and metrics.
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$name => stringify!($name)),+ }
+            }
+        }
+    };
+}
+
+reasons! {
+    /// All children are ready and everything that was planned is in place.
+    ChildrenReady,
+    /// At least one child is on its way.
+    ChildrenProgressing,
+    /// At least one child will not get ready by itself.
+    ChildFailed,
+    /// The object is being deleted and something is still to go.
+    Deleting,
+    /// The guest panicked or trapped.
+    GuestTrapped,
+    /// The guest used up its fuel.
+    FuelExhausted,
+    /// The guest's call took longer than its wall time.
+    DeadlineExceeded,
+    /// The guest asked for more memory than it may have.
+    MemoryExceeded,
+    /// The guest answered with more than it may.
+    OutputTooLarge,
+    /// The plan breaks a rule; nothing of it was applied.
+    InvalidPlan,
+    /// The guest failed and says that trying again can help.
+    GuestFailed,
+    /// A child is refused by the API server: the plugin or the object must change.
+    ChildInvalid,
+    /// A child exists already and belongs to somebody else.
+    ChildNotOwned,
+    /// The API server refuses because a right is missing.
+    Forbidden,
+    /// Quota, admission or policy refuses a child.
+    ChildRefused,
+    /// The namespace is being deleted.
+    NamespaceTerminating,
+    /// A kind is not served by the API server.
+    KindMissing,
+    /// A kind exists but may not be listed and watched.
+    KindForbidden,
+    /// The API server could not be reached, or could not serve; tried again with back-off.
+    ApiUnavailable,
+    /// Somebody else wrote at the same time; tried again.
+    Conflict,
+    /// The host itself failed on this object; the details are in its log.
+    HostFault,
+
+    /// A plugin: checked, compiled, in force.
+    Active,
+    /// A plugin: its kinds are being listed.
+    Syncing,
+    /// A plugin: switched off by its `Plugin`.
+    Paused,
+    /// A plugin: its ConfigMap is gone.
+    SourceMissing,
+    /// A plugin: the ConfigMap has no `*.wasm` entry, or more than one.
+    NoComponent,
+    /// A plugin: the entry cannot be decoded.
+    SourceInvalid,
+    /// A plugin: the bytes are no WebAssembly, or cut off.
+    NotWasm,
+    /// A plugin: a core module where a component is expected.
+    NotComponent,
+    /// A plugin: exports or imports are not those of this host's contract.
+    ContractMismatch,
+    /// A plugin: larger than allowed.
+    TooLarge,
+    /// A plugin: the manifest cannot be read or asks for too much.
+    ManifestInvalid,
+    /// A plugin: compiling failed or took too much.
+    CompileFailed,
+    /// A plugin: the first call of `describe` failed.
+    SmokeTestFailed,
+    /// A plugin: an older plugin writes the status of the same parent kind.
+    ParentClaimed,
+    /// A plugin: the parent kind has no status subresource, or its schema lacks a field.
+    StatusUnsupported,
+
+    /// An event: children were created.
+    Created,
+    /// An event: children were changed.
+    Updated,
+    /// An event: children were deleted because they are no longer planned.
+    Pruned,
+    /// An event: the plugin's new version serves.
+    Swapped,
+    /// An event: a new version was refused.
+    Refused,
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Why a request was enqueued: for people, never for logic (rule R1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Trigger {
+    /// The parent was created or its content changed.
+    Parent,
+    /// The parent's status was changed by somebody else.
+    ParentStatus,
+    /// A child changed.
+    Child,
+    /// An object that the guest read changed.
+    Read,
+    /// A plugin version came into force.
+    Plugin,
+    /// The guest asked for it, or a retry is due.
+    Requeue,
+    /// The host started, or a watch was listed anew.
+    Listed,
+}
+
+impl Trigger {
+    /// For logs and metric labels.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Parent => "parent",
+            Self::ParentStatus => "parent_status",
+            Self::Child => "child",
+            Self::Read => "read",
+            Self::Plugin => "plugin",
+            Self::Requeue => "requeue",
+            Self::Listed => "listed",
+        }
+    }
+}
+
+/// An error with its causes, in one line: each level once.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let next = error.to_string();
+        // Transparent errors repeat their source; once is enough.
+        if !text.ends_with(&next) {
+            text.push_str(": ");
+            text.push_str(&next);
+        }
+        cause = error.source();
+    }
+    text
+}
+
+/// What the queue does next with a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// All is in place. Look again when an input changes, or after this time.
+    Done {
+        /// What the guest asked for.
+        requeue_after: Option<Duration>,
+    },
+    /// Nothing to do before an input or the plugin changes: a guest's own fault, or the object is gone.
+    Wait,
+    /// Try again with back-off.
+    Retry {
+        /// Whose fault it was: counted apart (rule R5).
+        fault: Fault,
+        /// Not before this time has passed (`Retry-After`).
+        not_before: Option<Duration>,
+    },
+}
+
+/// Whose fault a retry is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Fault {
+    /// The API server: unreachable, overloaded, refusing for now.
+    Api,
+    /// The plugin: it failed, trapped, or asked for what cannot be.
+    Plugin,
+    /// Nobody: somebody else wrote at the same time.
+    Conflict,
+}
+
+/// What one reconcile did.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// The plugin.
+    pub plugin: std::sync::Arc<str>,
+    /// The parent.
+    pub parent: ObjectKey,
+    /// Whether the guest was called; otherwise the memo answered.
+    pub called: bool,
+    /// Fuel the call took.
+    pub fuel: u64,
+    /// Children created.
+    pub created: Vec<ObjectKey>,
+    /// Children changed.
+    pub updated: Vec<ObjectKey>,
+    /// Children deleted.
+    pub pruned: Vec<ObjectKey>,
+    /// Children that needed no write.
+    pub unchanged: usize,
+    /// Whether the status was written.
+    pub status_written: bool,
+    /// What went wrong, if anything: reason and message as in the `Ready` condition.
+    pub failure: Option<(Reason, String)>,
+    /// Whether something that the guest read has changed while it ran: look again.
+    pub outdated: bool,
+    /// What the queue does next.
+    pub outcome: Outcome,
+}
+
+impl Report {
+    /// Nothing done yet, nothing to do before an input changes.
+    pub fn new(plugin: &std::sync::Arc<str>, parent: &ObjectKey) -> Self {
+        Self {
+            plugin: plugin.clone(),
+            parent: parent.clone(),
+            called: false,
+            fuel: 0,
+            created: Vec::new(),
+            updated: Vec::new(),
+            pruned: Vec::new(),
+            unchanged: 0,
+            status_written: false,
+            failure: None,
+            outdated: false,
+            outcome: Outcome::Wait,
+        }
+    }
+}

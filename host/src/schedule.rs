@@ -1,0 +1,4 @@
+//! When to look again.
+
+pub mod enqueue;
+pub mod queue;

@@ -1,0 +1,3 @@
+#!/bin/sh
+# Stands for a compiler that loops.
+exec sleep 60

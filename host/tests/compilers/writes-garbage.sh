@@ -1,0 +1,2 @@
+#!/bin/sh
+head -c 100000 /dev/zero
