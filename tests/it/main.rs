@@ -1,0 +1,20 @@
+//! Integration tests: one binary, one shared control plane with one shared host.
+//!
+//! Each test has a namespace of its own. Tests that restart the host, or need it to themselves, take turns in a
+//! second control plane, see [`world::Lab`].
+
+#![expect(clippy::unwrap_used, reason = "a test may panic, and its message is what it is for")]
+
+mod children;
+mod cli;
+mod cluster;
+mod deletion;
+mod demo;
+mod deploy;
+mod mistakes;
+mod plugins;
+mod quiet;
+mod restart;
+mod status;
+mod tidy;
+mod world;
