@@ -259,12 +259,12 @@ impl Manifest {
     /// # Errors
     /// What stands against it.
     pub fn check(&self, host_namespace: &str, parent: &ObjectKey, access: Access<'_>) -> Result<(), Denied> {
-        let (gvk, namespace, namespaced, what): (_, _, _, &dyn fmt::Display) = match access {
+        let (namespace, namespaced, what): (_, _, &dyn fmt::Display) = match access {
             Access::Read { gvk, namespace, namespaced } => {
                 if !self.reads.iter().any(|read| read.gvk == *gvk) {
                     return Err(Denied::Undeclared { gvk: gvk.clone(), section: "reads" });
                 }
-                (gvk, namespace, namespaced, gvk as _)
+                (namespace, namespaced, gvk as _)
             }
             Access::Write { child, namespaced } => {
                 if !self.children.contains(&child.gvk) {
@@ -276,10 +276,9 @@ impl Manifest {
                         namespace: host_namespace.to_owned(),
                     });
                 }
-                (&child.gvk, child.namespace.as_deref(), namespaced, child as _)
+                (child.namespace.as_deref(), namespaced, child as _)
             }
         };
-        let _ = gvk;
         let Some(parent_namespace) = parent.namespace.as_deref() else { return Ok(()) };
         if namespaced {
             if namespace != Some(parent_namespace) {

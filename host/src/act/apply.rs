@@ -6,7 +6,7 @@ mod tests;
 
 pub use desired::desired;
 
-use super::{drift, owned};
+use super::{drift, identity, owned};
 use crate::{
     decide::plan::{Child, Plan, rank},
     object::{ANNOTATION_APPLIED, FIELD_MANAGER_PREFIX, LABEL_OWNED_BY, LABEL_PARENT, Object, ObjectKey},
@@ -287,14 +287,7 @@ fn metadata_request(parent: &Object, plan: &Plan, manager: &str) -> Option<Value
     if parts.iter().all(stands) {
         return None;
     }
-    let mut body = json!({
-        "apiVersion": parent.key.gvk.api_version(),
-        "kind": &*parent.key.gvk.kind,
-        "metadata": {"name": &*parent.key.name, "uid": &*parent.uid},
-    });
-    if let Some(namespace) = &parent.key.namespace {
-        body["metadata"]["namespace"] = Value::from(&**namespace);
-    }
+    let mut body = identity(parent);
     for (field, wanted) in parts.iter().filter(|(_, wanted)| !wanted.is_empty()) {
         body["metadata"][field] = json!(wanted);
     }

@@ -1,7 +1,5 @@
 //! `oarlock check`: what a host would say about a plugin's file, before it is uploaded.
 
-#![allow(clippy::print_stdout, clippy::print_stderr, reason = "it is what a command is for")]
-
 mod rbac;
 
 use crate::{
@@ -9,10 +7,11 @@ use crate::{
     decide::guest::{CallError, Guest, LoadError, compile, engine::Engine, inspect},
     manifest::{Manifest, Selection},
     object::Gvk,
+    plugins::source::digest,
+    report::chain,
 };
 use anyhow::Context;
 use serde::Serialize;
-use sha2::{Digest, Sha256};
 use std::{
     error::Error,
     fmt::Write as _,
@@ -159,25 +158,6 @@ fn warnings(size: usize) -> Vec<String> {
         );
     }
     warnings
-}
-
-fn digest(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().fold(String::new(), |mut hex, byte| {
-        // Writing to a string does not fail.
-        let _ = write!(hex, "{byte:02x}");
-        hex
-    })
-}
-
-/// An error with its causes, in one line.
-fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(error) = next {
-        let _ = write!(text, ": {error}");
-        next = error.source();
-    }
-    text
 }
 
 /// A plugin is named after its `ConfigMap`, and that usually after the file.

@@ -31,7 +31,7 @@ use crate::{
         watch::{WatchKey, Watches},
     },
     operate::metrics::Metrics,
-    report::{Reason, Trigger},
+    report::{Reason, Trigger, chain},
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -331,7 +331,7 @@ impl Rollout {
         let component = source::component(config_map, limits.component_bytes).map_err(|error| Refused {
             digest: source::digest(config_map.body.as_bytes()),
             reason: say::source_reason(&error),
-            message: say::chain(&error),
+            message: chain(&error),
             transient: false,
         })?;
         if known.version.as_ref().is_some_and(|version| *version.digest == *component.digest) {
@@ -348,7 +348,7 @@ impl Rollout {
         let version = load::version(&self.engine, &component, limits).await.map_err(|error| Refused {
             digest: component.digest.clone(),
             reason: error.reason(),
-            message: say::chain(&error),
+            message: chain(&error),
             transient: error.is_transient(),
         })?;
         known.version = Some(version);

@@ -4,7 +4,10 @@
 
 use super::{Desired, Patch};
 use crate::{
-    act::owned::{self, Step},
+    act::{
+        identity,
+        owned::{self, Step},
+    },
     decide::plan::Condition,
     object::Object,
     observe::discovery::{ConditionList, StatusSchema},
@@ -71,14 +74,7 @@ pub fn merge(
     }
 
     owned::leave_out_emptied(&mut status, owned);
-    let mut body = json!({
-        "apiVersion": parent.key.gvk.api_version(),
-        "kind": &*parent.key.gvk.kind,
-        "metadata": {"name": &*parent.key.name, "uid": &*parent.uid},
-    });
-    if let Some(namespace) = &parent.key.namespace {
-        body["metadata"]["namespace"] = Value::from(&**namespace);
-    }
+    let mut body = identity(parent);
     if list == Some(ConditionList::Atomic) {
         body["metadata"]["resourceVersion"] = Value::from(parent.version.as_str());
     }

@@ -258,8 +258,3 @@ pub(super) fn source_reason(error: &source::Error) -> Reason {
         | source::Error::NameTooLong => Reason::SourceInvalid,
     }
 }
-
-/// An error with its causes, in one line.
-pub(super) fn chain(error: &dyn std::error::Error) -> String {
-    crate::report::chain(error)
-}
