@@ -8,6 +8,8 @@ use serde_json::json;
 use crate::world::{Lab, says, string};
 
 const WEBSITES: usize = 20;
+/// Of the host that is killed.
+const WORKERS: usize = 4;
 
 #[tokio::test]
 async fn killed_host_goes_on_where_it_was() -> Result<()> {
@@ -48,13 +50,23 @@ async fn killed_host_goes_on_where_it_was() -> Result<()> {
     let to = audit.mark().await?;
 
     let mut created = BTreeMap::<String, usize>::new();
+    // Whoever is killed does not get to hear what became of the requests on their way; the log may not say either.
+    let mut unheard = BTreeSet::new();
     for write in audit.writes_by(world.plane.user_host(), from, to) {
-        if write.namespace == world.namespace && write.code == Some(201) && write.resource != "events" {
-            *created.entry(format!("{} {}", write.resource, write.name)).or_default() += 1;
+        if write.namespace != world.namespace || !["deployments", "services"].contains(&&*write.resource) {
+            continue;
+        }
+        let child = format!("{} {}", write.resource, write.name);
+        match write.code {
+            Some(201) => *created.entry(child).or_default() += 1,
+            Some(200) => {}
+            _ => drop(unheard.insert(child)),
         }
     }
-    assert_eq!(created.len(), 2 * WEBSITES, "{created:?}");
     assert!(created.values().all(|times| *times == 1), "{created:?}");
+    let accounted: BTreeSet<_> = created.keys().chain(&unheard).collect();
+    assert_eq!(accounted.len(), 2 * WEBSITES, "{created:?}, and perhaps {unheard:?}");
+    assert!(unheard.len() <= 2 * WORKERS, "{unheard:?}");
     let sites = world.list("Website", None).await?;
     let uids: BTreeMap<_, _> =
         sites.iter().map(|site| (string(site, "/metadata/name"), string(site, "/metadata/uid"))).collect();
