@@ -13,6 +13,8 @@ use serde_json::{Value, json};
 #[cfg(target_arch = "wasm32")]
 mod exports;
 mod hostile;
+mod loops;
+mod observed;
 
 /// What a test asks for.
 #[derive(Debug, Deserialize)]
@@ -24,7 +26,7 @@ pub struct Spec {
     pub text: String,
     /// Must be at least 1.
     pub size: u32,
-    /// For mode `reads`: the `ConfigMap` to copy.
+    /// For modes `reads` and `note`: the `ConfigMap` to copy, or to tell the text of.
     pub read: String,
     /// For mode `reads`: the `ConfigMap`s to name.
     pub selector: String,
@@ -128,6 +130,11 @@ impl Reconciler for Widgets {
             .children([("apps/v1", "StatefulSet"), ("batch/v1", "Job")])
             .reads([("v1", "ConfigMap")]);
         let manifest = if cfg!(feature = "finalizes") { manifest.finalizes() } else { manifest };
+        let manifest = if cfg!(feature = "gadgets") {
+            manifest.children([("cases.example.com/v1", "Gadget")])
+        } else {
+            manifest
+        };
         if cfg!(any(feature = "v2", feature = "fewer", feature = "failing")) {
             manifest.version("0.2.0")
         } else {
@@ -169,6 +176,9 @@ fn by_mode(widget: &Widget, reads: &Reads) -> Result<Plan, Failure> {
         "normal" => assert!(spec.size >= 1, "size must be >= 1, got {}", spec.size),
         "panic" => panic!("size must be >= 1, got 0"),
         "transient" => return Err(Failure::transient("Flaky", "told to fail for now")),
+        "transient-at" => {
+            return Err(Failure::transient("Flaky", format!("told to fail at {}", reads.now())));
+        }
         "permanent" => return Err(Failure::permanent("Broken", "told to fail for good")),
         "no-name" => plan.children.push(json_child(&json!({"generateName": "made-up-"}))),
         "bad-name" => {
@@ -191,8 +201,10 @@ fn by_mode(widget: &Widget, reads: &Reads) -> Result<Plan, Failure> {
         "reads" => copy(widget, reads, &mut plan)?,
         "clock" => plan.status = Some(json!({"note": reads.now()})),
         "random" => plan.children = vec![config_map(&child_name(widget), &reads.now()).into()],
+        "note" => plan.status = Some(json!({"note": text_of(&spec.read, reads)?})),
         "previous" => plan.status = Some(json!({"note": next(reads)?})),
         "children" => plan.status = Some(json!({"note": observed(reads)?})),
+        "repeat" => plan.children = observed::repeat(widget, reads)?,
         "requeue" => plan.requeue_after = Some(Duration::from_secs(2)),
         "long-message" => {
             plan.conditions.push(Condition::new("Long", true, "Long", "ä".repeat(47_012 / 2)));
@@ -200,6 +212,10 @@ fn by_mode(widget: &Widget, reads: &Reads) -> Result<Plan, Failure> {
         }
         "bad-reason" => plan.conditions.push(Condition::new("Odd", true, "not one word!", "")),
         "events" => plan.events = vec![Event::normal("Told", "all is well"), Event::warning("Worried", "or not")],
+        "events-at" => {
+            plan.events = vec![Event::normal("Told", format!("it is {}", reads.now()))];
+            plan.requeue_after = Some(Duration::from_millis(300));
+        }
         "many-events" => plan.events = (0..10_000).map(|i| Event::normal("Many", format!("event {i}"))).collect(),
         "metadata" => {
             plan.metadata.labels.insert("cases.example.com/seen".to_owned(), "true".to_owned());
@@ -209,6 +225,7 @@ fn by_mode(widget: &Widget, reads: &Reads) -> Result<Plan, Failure> {
             oarlock_sdk::info!("the text is {:?}", spec.text);
             oarlock_sdk::warn!("and that is all");
         }
+        _ if loops::run(widget, reads, &mut plan)? => {}
         mode => hostile::run(mode, reads)?,
     }
     Ok(plan)
@@ -258,6 +275,12 @@ fn copy(widget: &Widget, reads: &Reads, plan: &mut Plan) -> Result<(), Failure> 
     child["data"]["names"] = names.join(",").into();
     plan.children = vec![child.into()];
     Ok(())
+}
+
+/// The text in a `ConfigMap`; empty where there is none.
+fn text_of(config_map: &str, reads: &Reads) -> Result<String, Failure> {
+    let found: Option<Value> = reads.get(("v1", "ConfigMap"), config_map)?;
+    Ok(found.and_then(|found| found["data"]["text"].as_str().map(str::to_owned)).unwrap_or_default())
 }
 
 /// One more than the number in the previous status.

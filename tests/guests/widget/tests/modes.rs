@@ -41,6 +41,21 @@ fn modes_with_a_note_put_what_they_read_into_it() {
 }
 
 #[test]
+fn modes_that_wake_themselves_answer_by_what_they_answered() {
+    let child = |mode: &str, kind: &str, name: &str| -> Value {
+        run(&json!({"mode": mode})).unwrap().child(kind, name)
+    };
+    assert_eq!(run(&json!({"mode": "settles", "size": 3})).unwrap().plan.status, Some(json!({"note": "3"})));
+    assert_eq!(child("clock-name", "ConfigMap", "w1-2026-01-01t00-00-00z")["data"]["text"], "");
+    assert_eq!(child("version-name", "ConfigMap", "w1-none")["data"]["text"], "");
+    assert_eq!(child("own-child", "ConfigMap", "w1-cm")["data"]["text"], "1");
+    assert_eq!(child("flip", "Service", "w1")["spec"]["ports"][0]["name"], "a");
+    let annotations = run(&json!({"mode": "own-annotation"})).unwrap().plan.metadata.annotations;
+    assert_eq!(annotations["cases.example.com/count"], "1");
+    assert_eq!(run(&json!({"mode": "stamp"})).unwrap().condition("Stamped").status, ConditionStatus::True);
+}
+
+#[test]
 fn a_script_is_the_plan() {
     let outcome = run(&json!({"mode": "panic", "plan": {
         "children": [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}}],
@@ -56,6 +71,16 @@ fn a_script_is_the_plan() {
     assert_eq!(outcome.plan.metadata.labels["a"], "b");
     assert_eq!(outcome.plan.events[0].reason, "Told");
     assert_eq!(outcome.plan.requeue_after.unwrap().as_millis(), 20);
+}
+
+#[test]
+fn repeat_keeps_what_is_there_and_adds_what_is_missing() {
+    let outcome = run(&json!({"mode": "repeat", "size": 1})).unwrap();
+    outcome.child("ConfigMap", "w1-cm");
+    assert_eq!(outcome.plan.children.len(), 1);
+    let outcome = run(&json!({"mode": "repeat", "size": 2})).unwrap();
+    outcome.child("ConfigMap", "w1-cm");
+    outcome.child("ConfigMap", "w1-0");
 }
 
 #[test]
