@@ -6,13 +6,12 @@
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use oarlock::{
-    decide::plan::Plan,
     manifest::{Manifest, Selection},
     object::{ContentHash, Gvk, Object, ObjectKey, ResourceVersion, Selector},
     observe::{
         cache::{Cache, Change},
         client::Scope,
-        reads::{Memo, Memos, ParentRef, Read, Sources, View},
+        reads::{Check, Memo, Memos, ParentRef, Planned, Read, Sources, View},
         watch::WatchKey,
     },
 };
@@ -61,8 +60,13 @@ fn index() -> (Memos, WatchKey, WatchKey) {
         };
         let selector = Some(Selector::parse(&format!("app=w{i}")).expect("valid"));
         let list = Read::List { watch: pods.clone(), namespace: Some("demo".into()), selector };
-        let _ =
-            memos.record_reads(&parent(i), &[(get, ContentHash::default()), (list, ContentHash::default())]);
+        let memo = Memo {
+            digest: "d".into(),
+            parent: ("uid".into(), ContentHash::default()),
+            reads: [get, list].map(|read| (read, ContentHash::default())).into(),
+            answer: Ok(Planned::default()),
+        };
+        let _ = memos.record(&parent(i), memo);
     }
     (memos, config_maps, pods)
 }
@@ -73,6 +77,7 @@ fn affected(criterion: &mut Criterion) {
         watch: watch.clone(),
         before: Some(Arc::new(object(&watch.gvk, name, &json!({"app": app, "tier": "web"}), 1))),
         after: Some(Arc::new(object(&watch.gvk, name, &json!({"app": app, "tier": "web"}), 2))),
+        is_own: false,
     };
     for (name, change, readers) in [
         ("change of a kind that nobody reads", change(&watch(Gvk::new("v1", "Secret"), None), "s", "a"), 0),
@@ -119,24 +124,15 @@ fn valid(criterion: &mut Criterion) {
     first.get(&config_maps.gvk, None, "s1").expect("allowed");
     first.list(&config_maps.gvk, None, Some("app=w0")).expect("allowed");
     first.children().expect("allowed");
-    let plan = Plan {
-        children: vec![],
-        status: serde_json::Map::new(),
-        conditions: vec![],
-        labels: BTreeMap::new(),
-        annotations: BTreeMap::new(),
-        events: vec![],
-        requeue_after: None,
-    };
     let memo = Memo {
         digest: "d".into(),
         parent: (Arc::clone(&website.uid), website.body_hash),
         reads: first.into_recorded().into(),
-        plan: Ok(Arc::new(plan)),
+        answer: Ok(Planned::default()),
     };
     let _ = memos.record(&parent(0), memo);
     criterion.bench_function("memo hit: one get, a list of three, two children", |bencher| {
-        bencher.iter(|| memos.valid(black_box(&parent(0)), "d", &view()).is_some());
+        bencher.iter(|| matches!(memos.check(black_box(&parent(0)), "d", &view()), Check::Valid(_)));
     });
 }
 

@@ -4,6 +4,7 @@ pub mod build;
 pub mod check;
 pub mod cluster;
 pub mod completion;
+pub mod explain;
 pub mod get;
 pub mod push;
 pub mod run;
@@ -46,6 +47,8 @@ enum Command {
     Push(push::Args),
     /// Show what is in the cluster
     Get(get::Args),
+    /// Tell what the host does with an object, and why
+    Explain(explain::Args),
     /// Print a script that completes commands in a shell
     Completion(completion::Args),
     /// Compile a component: the host's own child process
@@ -112,6 +115,7 @@ fn start(cli: Cli) -> anyhow::Result<ExitCode> {
             Command::Check(args) => check::run(args).await,
             Command::Push(args) => push::run(args, &connection).await,
             Command::Get(args) => get::run(args, &connection).await,
+            Command::Explain(args) => explain::run(args, &connection).await,
             Command::Completion(args) => completion::run(&args),
             Command::Compile => Ok(compile::child_main()),
         }
@@ -177,7 +181,8 @@ mod tests {
         ] {
             let matches = command(None).try_get_matches_from(args).unwrap();
             let cli = Cli::from_arg_matches(&matches).unwrap();
-            assert_eq!((&*cli.connection.namespace, cli.connection.context.as_deref()), ("ns", Some("c")));
+            let connection = cli.connection;
+            assert_eq!((&*connection.host_namespace(), connection.context.as_deref()), ("ns", Some("c")));
         }
     }
 

@@ -11,7 +11,7 @@ pub struct Config {
     pub workers: usize,
     /// Where compiled code is kept between starts.
     pub cache_dir: PathBuf,
-    /// Where `/metrics`, `/livez` and `/readyz` are served.
+    /// Where `/metrics`, `/livez`, `/readyz` and `/explain` are served.
     pub admin: SocketAddr,
     /// What plugins may use unless their `Plugin` says otherwise.
     pub limits: Limits,
@@ -42,6 +42,9 @@ pub struct Limits {
     pub reads: usize,
     /// Text handed to the guest by the reads of one call.
     pub read_bytes: usize,
+    /// Plans for one parent within a minute that differ from the one before though nothing did but the time and
+    /// the plugin's own writes; one with other children counts twice. A guest that settles needs two or three.
+    pub unsettled_plans: usize,
     /// Wall time for compiling a component, in a child process.
     pub compile_time: Duration,
     /// Address space for compiling a component, in a child process.
@@ -61,6 +64,7 @@ impl Limits {
         log_bytes: 64 << 10,
         reads: 1_000,
         read_bytes: 32 << 20,
+        unsettled_plans: 10,
         compile_time: Duration::from_mins(1),
         compile_memory_bytes: 4 << 30,
     };

@@ -4,6 +4,7 @@ pub mod finalizer;
 pub mod guest;
 pub mod plan;
 pub mod readiness;
+pub mod stability;
 
 /// Why a call gave no plan: the guest's own fault, or its word that it cannot decide.
 #[derive(Debug, thiserror::Error)]

@@ -3,7 +3,7 @@
 use crate::{
     observe::reads::ParentRef,
     report::{Outcome, Trigger},
-    schedule::queue::{Now, Queue, Request},
+    schedule::queue::{Look, Now, Queue, Request},
 };
 use std::{
     collections::BTreeMap,
@@ -87,6 +87,11 @@ impl Dispatch {
     /// Forgets a plugin's requests.
     pub fn forget_plugin(&self, plugin: &str) {
         self.queue().forget_plugin(plugin);
+    }
+
+    /// How a parent stands in the queue; `None` if it is at rest.
+    pub fn look(&self, parent: &ParentRef) -> Option<Look> {
+        self.queue().look(parent)
     }
 
     /// Waiting requests by plugin: due and delayed.

@@ -7,6 +7,7 @@
 pub mod load;
 pub mod resource;
 pub mod rollout;
+pub mod shortfalls;
 pub mod source;
 
 use crate::{
@@ -15,15 +16,22 @@ use crate::{
     manifest::Manifest,
     object::{FIELD_MANAGER_PREFIX, LABEL_OWNED_BY},
     observe::{client::Scope, discovery::Kind, reads::Sources, watch::WatchKey},
+    report::Reason,
     schedule::enqueue::Subscriptions,
 };
 use arc_swap::ArcSwap;
+use shortfalls::Shortfalls;
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
+/// A kind that a plugin needs and does not have: `KindMissing`, `KindForbidden` or `ApiUnavailable`, and which
+/// kind, why, and what to do.
+pub type Obstacle = (Reason, String);
+
 /// A plugin in force: one version, and where its kinds are watched.
+#[derive(Clone)]
 pub struct ActivePlugin {
     /// The name of the ConfigMap and of the `Plugin`.
     pub name: Arc<str>,
@@ -45,30 +53,61 @@ pub struct ActivePlugin {
     pub sources: Arc<Sources>,
     /// Switched off: objects wait until it is resumed.
     pub paused: bool,
-    /// Types of the conditions that its plans have set, over all versions since the start of the host: whose a
-    /// condition is cannot be read from an atomic list.
+    /// What keeps it from reconciling anything; its parents are told.
+    pub obstacle: Option<Obstacle>,
+    /// Types of the conditions that its plans have set, over all versions: whose a condition is cannot be read from
+    /// an atomic list.
     pub condition_types: Arc<ConditionTypes>,
+    /// What the statuses of its parents should hold and cannot.
+    pub shortfalls: Arc<Shortfalls>,
 }
 
-/// Types of conditions that a plugin has set.
+/// Types that are kept of one plugin: a condition of a further one is taken for somebody else's once it is no
+/// longer returned. Types are words of a plugin's author; nobody has dozens.
+const CONDITION_TYPES: usize = 128;
+
+/// Types of conditions that a plugin has set. They outlive the host in the status of the `Plugin`.
 #[derive(Default)]
 pub struct ConditionTypes(Mutex<BTreeSet<String>>);
 
 impl ConditionTypes {
-    /// Notes those of a plan; all of them so far.
-    pub fn note(&self, conditions: &[Condition]) -> Vec<String> {
-        // A set of strings is never half-way.
-        let mut types = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        for Condition { r#type, .. } in conditions {
-            if !types.contains(r#type) {
-                types.insert(r#type.clone());
+    /// Notes those of a plan; all of them so far, and whether there are new ones.
+    pub fn note(&self, conditions: &[Condition]) -> (Vec<String>, bool) {
+        let is_new = self.add(conditions.iter().map(|condition| &*condition.r#type));
+        (self.all(), is_new)
+    }
+
+    /// Adds some; whether one of them is new.
+    pub fn add<'a>(&self, added: impl IntoIterator<Item = &'a str>) -> bool {
+        let mut types = self.lock();
+        let before = types.len();
+        for one in added {
+            if types.len() < CONDITION_TYPES && !types.contains(one) {
+                types.insert(one.to_owned());
             }
         }
-        types.iter().cloned().collect()
+        types.len() != before
+    }
+
+    /// All of them, sorted.
+    pub fn all(&self) -> Vec<String> {
+        self.lock().iter().cloned().collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        // A set of strings is never half-way.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl ActivePlugin {
+    /// Whether all its kinds were served when it came into force. Else it has never reconciled anything.
+    pub fn is_complete(&self) -> bool {
+        let Manifest { children, reads, .. } = &*self.manifest;
+        children.iter().all(|gvk| self.sources.children.contains_key(gvk))
+            && reads.iter().all(|read| self.sources.reads.contains_key(&read.gvk))
+    }
+
     /// Every watch that must have been listed before anything is reconciled (rule R4).
     pub fn watches(&self) -> impl Iterator<Item = &WatchKey> {
         let children = self.sources.children.values();

@@ -2,8 +2,8 @@
 //!
 //! Never: I/O, clocks.
 
-use crate::object::ObjectKey;
-use std::{fmt, time::Duration};
+use crate::{decide::stability::Unstable, object::ObjectKey, observe::reads::Why};
+use std::{any::Any, fmt, time::Duration};
 
 macro_rules! reasons {
     ($($(#[doc = $doc:literal])+ $name:ident),+ $(,)?) => {
@@ -66,6 +66,8 @@ reasons! {
     Conflict,
     /// The host itself failed on this object; the details are in its log.
     HostFault,
+    /// The plugin's answer never settles; it is called less often until it does.
+    PlanUnstable,
 
     /// A plugin: checked, compiled, in force.
     Active,
@@ -95,7 +97,7 @@ reasons! {
     SmokeTestFailed,
     /// A plugin: an older plugin writes the status of the same parent kind.
     ParentClaimed,
-    /// A plugin: the parent kind has no status subresource, or its schema lacks a field.
+    /// A plugin: the parent kind has no status subresource, or takes not all of the status.
     StatusUnsupported,
 
     /// An event: children were created.
@@ -166,6 +168,12 @@ pub fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
+/// What a panic said, if it said something.
+pub fn panic_text(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic")
+}
+
 /// What the queue does next with a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
@@ -185,6 +193,20 @@ pub enum Outcome {
     },
 }
 
+impl Outcome {
+    /// This, and look again after that time at the latest. What is tried again comes soon enough.
+    #[must_use]
+    pub fn within(self, time: Duration) -> Self {
+        match self {
+            Self::Done { requeue_after } => {
+                Self::Done { requeue_after: Some(requeue_after.map_or(time, |after| after.min(time))) }
+            }
+            Self::Wait => Self::Done { requeue_after: Some(time) },
+            Self::Retry { .. } => self,
+        }
+    }
+}
+
 /// Whose fault a retry is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Fault {
@@ -196,6 +218,45 @@ pub enum Fault {
     Conflict,
 }
 
+/// What became of the parent's status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum StatusWrite {
+    /// Not looked at: not this plugin's to write, without the status subresource, or the pass ended before.
+    LeftAlone,
+    /// Written.
+    Written,
+    /// It stands already.
+    Unchanged,
+    /// It was written a moment ago, and is looked at again when it may be (rule S6).
+    Deferred,
+    /// It could not be written.
+    Failed,
+}
+
+impl StatusWrite {
+    /// For logs and metric labels.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::LeftAlone => "left_alone",
+            Self::Written => "written",
+            Self::Unchanged => "unchanged",
+            Self::Deferred => "deferred",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+/// The moment and the logic of a pass.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// The parent's uid.
+    pub uid: std::sync::Arc<str>,
+    /// Its generation.
+    pub generation: i64,
+    /// The plugin's version: the digest of its component.
+    pub digest: std::sync::Arc<str>,
+}
+
 /// What one reconcile did.
 #[derive(Clone, Debug)]
 pub struct Report {
@@ -203,8 +264,14 @@ pub struct Report {
     pub plugin: std::sync::Arc<str>,
     /// The parent.
     pub parent: ObjectKey,
-    /// Whether the guest was called; otherwise the memo answered.
-    pub called: bool,
+    /// What was looked at; `None` if nothing was: the parent is gone, or the plugin paused or not ready.
+    pub seen: Option<Seen>,
+    /// Why the guest was called; `None`: it was not, as the memo answered.
+    pub why: Option<Why>,
+    /// Whether the guest was called for nothing but what the pass before this one wrote, and the time.
+    pub is_echo: bool,
+    /// What there is to say of a plan that does not settle (rule R6).
+    pub unstable: Option<Unstable>,
     /// Fuel the call took.
     pub fuel: u64,
     /// Children created.
@@ -215,8 +282,10 @@ pub struct Report {
     pub pruned: Vec<ObjectKey>,
     /// Children that needed no write.
     pub unchanged: usize,
-    /// Whether the status was written.
-    pub status_written: bool,
+    /// What became of the status.
+    pub status: StatusWrite,
+    /// Whether the parent's own labels, annotations or finalizers were written.
+    pub metadata_written: bool,
     /// What went wrong, if anything: reason and message as in the `Ready` condition.
     pub failure: Option<(Reason, String)>,
     /// Whether something that the guest read has changed while it ran: look again.
@@ -231,13 +300,17 @@ impl Report {
         Self {
             plugin: plugin.clone(),
             parent: parent.clone(),
-            called: false,
+            seen: None,
+            why: None,
+            is_echo: false,
+            unstable: None,
             fuel: 0,
             created: Vec::new(),
             updated: Vec::new(),
             pruned: Vec::new(),
             unchanged: 0,
-            status_written: false,
+            status: StatusWrite::LeftAlone,
+            metadata_written: false,
             failure: None,
             outdated: false,
             outcome: Outcome::Wait,

@@ -15,15 +15,23 @@ use crate::{
         reads::Memos,
         watch::{OnState, WatchKey, WatchState, Watches},
     },
-    operate::{admin, metrics::Metrics},
+    operate::{
+        admin,
+        explain::{Explain, Question},
+        journal::Journal,
+        metrics::Metrics,
+    },
     plugins::{
         Registry,
         rollout::{Pending, Rollout, config_maps_watch, plugins_watch},
     },
-    reconcile::Reconciler,
+    reconcile::{Doubts, Reconciler},
 };
 use changes::Changes;
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 use tokio::{
     sync::watch,
     task::{JoinError, JoinHandle, JoinSet},
@@ -126,7 +134,14 @@ async fn start(config: Config, client: Client, metrics: Arc<Metrics>) -> Result<
             dispatch.depth()
         }
     };
-    let admin = admin::serve(config.admin, metrics.clone(), ready, depth, stopped.clone())
+    let journal = Arc::new(Journal::default());
+    let explain = {
+        let (registry, cache, memos) = (registry.clone(), cache.clone(), memos.clone());
+        let (dispatch, journal) = (changes.dispatch.clone(), journal.clone());
+        let explain = Explain { registry, cache, memos, dispatch, journal };
+        move |question: &Question| explain.answer(question)
+    };
+    let admin = admin::serve(config.admin, metrics.clone(), ready, depth, explain, stopped.clone())
         .await
         .map_err(|source| Error::Admin { address: config.admin, source })?;
 
@@ -155,12 +170,17 @@ async fn start(config: Config, client: Client, metrics: Arc<Metrics>) -> Result<
         cache,
         memos,
         registry,
+        pending: changes.pending.clone(),
+        pace: Mutex::default(),
         events,
         metrics,
+        stability: Mutex::default(),
+        doubts: Doubts::default(),
     });
     let mut workers = JoinSet::new();
     for _ in 0..config.workers {
-        workers.spawn(worker::run(reconciler.clone(), changes.dispatch.clone(), stopped.clone()));
+        let (dispatch, journal) = (changes.dispatch.clone(), journal.clone());
+        workers.spawn(worker::run(reconciler.clone(), dispatch, journal, stopped.clone()));
     }
     info!(namespace = config.namespace, admin = %config.admin, workers = config.workers, "host runs");
     Ok(Running { stopping, workers, rollout, watches, events: events_task, admin })

@@ -42,6 +42,18 @@ fn every_reason_has_its_row_in_the_page_of_conditions() {
 }
 
 #[test]
+fn every_answer_of_the_api_server_has_its_row_in_the_page_of_conditions() {
+    let source = read("host/src/observe/client/answer.rs");
+    let names = source.split("fn as_str").nth(1).and_then(|rest| rest.split("fn ").next()).unwrap();
+    let names: Vec<_> = names.split("=> \"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
+    assert_eq!(
+        first_cells(&read("docs/conditions.md"), "answer"),
+        names,
+        "docs/conditions.md has one row for each answer of host/src/observe/client/answer.rs, in its order"
+    );
+}
+
+#[test]
 fn every_limit_stands_with_its_number_in_the_reference() {
     let Limits {
         component_bytes,
@@ -54,6 +66,7 @@ fn every_limit_stands_with_its_number_in_the_reference() {
         log_bytes,
         reads,
         read_bytes,
+        unsettled_plans,
         compile_time,
         compile_memory_bytes,
     } = Limits::STANDARD;
@@ -73,6 +86,7 @@ fn every_limit_stands_with_its_number_in_the_reference() {
         ("log text of a call", binary(log_bytes as u64)),
         ("reads of a call", thousands(reads)),
         ("text read by a call", binary(read_bytes as u64)),
+        ("plans that do not settle", unsettled_plans.to_string()),
         ("compile time", format!("{} s", compile_time.as_secs())),
         ("compile memory", binary(compile_memory_bytes)),
     ];

@@ -75,3 +75,8 @@ async fn website_plans_its_example_the_same_however_it_was_built() {
 async fn configmap_set_plans_its_example_the_same_however_it_was_built() {
     check("configmap-set", &["ConfigMap demo/app-production", "ConfigMap demo/app-staging"]).await;
 }
+
+#[tokio::test]
+async fn bundle_plans_its_example_the_same_however_it_was_built() {
+    check("bundle", &["ConfigMap demo/shop", "Job demo/shop-003a6335", "Service demo/shop"]).await;
+}

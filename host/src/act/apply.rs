@@ -57,6 +57,8 @@ pub struct Applied {
     pub awaited: Vec<ObjectKey>,
     /// Not applied, each with why; the others were applied all the same.
     pub failed: Vec<(ObjectKey, Error)>,
+    /// What was created and changed, as the API server answered.
+    pub written: Vec<Arc<Object>>,
 }
 
 impl Applied {
@@ -109,8 +111,8 @@ pub enum Error {
 
 /// What happened to one child.
 enum Done {
-    Created,
-    Updated,
+    Created(Arc<Object>),
+    Updated(Arc<Object>),
     Unchanged,
     Awaited,
 }
@@ -125,8 +127,14 @@ pub async fn children(context: Context<'_>, plan: &Plan) -> Applied {
         let results = join_all(batch.iter().map(|one| child(context, one))).await;
         for (Child { key, .. }, result) in batch.iter().zip(results) {
             match result {
-                Ok(Done::Created) => applied.created.push(key.clone()),
-                Ok(Done::Updated) => applied.updated.push(key.clone()),
+                Ok(Done::Created(object)) => {
+                    applied.created.push(key.clone());
+                    applied.written.push(object);
+                }
+                Ok(Done::Updated(object)) => {
+                    applied.updated.push(key.clone());
+                    applied.written.push(object);
+                }
                 Ok(Done::Unchanged) => applied.unchanged += 1,
                 Ok(Done::Awaited) => applied.awaited.push(key.clone()),
                 Err(error) => applied.failed.push((key.clone(), error)),
@@ -167,8 +175,9 @@ async fn child(context: Context<'_>, child: &Child) -> Result<Done, Error> {
     let apply = client::Apply { manager: &manager, force, status: false, body: &body };
     match client.apply(&kind, &child.key, apply).await {
         Ok(object) => {
-            drop(cache.wrote(object));
-            Ok(if live.is_some() { Done::Updated } else { Done::Created })
+            let object = Arc::new(object);
+            drop(cache.wrote(Arc::clone(&object)));
+            Ok(if live.is_some() { Done::Updated(object) } else { Done::Created(object) })
         }
         Err(source) => {
             if source.answer == Answer::KindNotFound {

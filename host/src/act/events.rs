@@ -1,15 +1,18 @@
-//! Reports become Kubernetes Events: equal ones are counted, not repeated.
+//! Reports become Kubernetes Events: equal ones are counted, not repeated, and a flood of them is not written.
+
+mod allowance;
 
 use crate::{
     decide::plan::cut,
     object::{Object, ObjectKey, ResourceVersion},
     observe::client::Client,
 };
+use allowance::Allowance;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::runtime::events::{Event as KubeEvent, EventType, Recorder, Reporter};
 use std::time::Duration;
-use tokio::{sync::mpsc, task::JoinHandle};
-use tracing::warn;
+use tokio::{sync::mpsc, task::JoinHandle, time::Instant};
+use tracing::{debug, warn};
 
 /// Bytes of a reason, as in `events.k8s.io/v1`.
 const MAX_REASON: usize = 128;
@@ -55,8 +58,8 @@ impl Events {
         (Self { outbox }, tokio::spawn(write(recorder, inbox)))
     }
 
-    /// Records an event about an object. One that cannot be written, or that comes when too many wait, is
-    /// logged and not retried.
+    /// Records an event about an object. One that cannot be written, that comes when too many wait, or that is
+    /// one of very many, is logged and not retried.
     pub fn publish(&self, object: &Object, event: &Event) {
         if self.outbox.try_send((to_kube(event), reference(object))).is_err() {
             warn!(object = %object.key, reason = event.reason, "an event was dropped, too many wait");
@@ -65,8 +68,15 @@ impl Events {
 }
 
 async fn write(recorder: Recorder, mut inbox: mpsc::Receiver<(KubeEvent, ObjectReference)>) {
+    let mut allowance = Allowance::default();
     while let Some((event, reference)) = inbox.recv().await {
         let (kind, name, reason) = (&reference.kind, &reference.name, &event.reason);
+        let related =
+            event.secondary.as_ref().map(|to| (&to.kind, &to.namespace, &to.name, &to.resource_version));
+        if !allowance.take(&reference.uid, (event.type_, reason, related), Instant::now()) {
+            debug!(kind, name, reason, "an event was not written, there were too many lately");
+            continue;
+        }
         match tokio::time::timeout(PATIENCE, recorder.publish(&event, &reference)).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => warn!(kind, name, reason, %error, "an event was not written"),

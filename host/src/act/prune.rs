@@ -30,7 +30,7 @@ impl<'a> Complete<'a> {
 pub async fn children(
     context: Context<'_>,
     complete: Complete<'_>,
-) -> (Vec<ObjectKey>, Option<client::Error>) {
+) -> (Vec<Arc<Object>>, Option<client::Error>) {
     let Context { client, discovery, cache, snapshot, sources, plugin, parent } = context;
     let labelled = sources.children.values().flat_map(|(watch, _)| snapshot.children(watch, &parent.uid));
     let mut deleted = Vec::new();
@@ -48,7 +48,7 @@ pub async fn children(
         match client.delete(&kind, &object.key, &object.uid).await {
             Ok(()) => {
                 drop(cache.deleting(&object.key, &object.uid));
-                deleted.push(object.key.clone());
+                deleted.push(Arc::clone(object));
             }
             // An object of the same name that is not the one we meant: nothing to delete.
             Err(error) if error.answer == Answer::UidMismatch => {}

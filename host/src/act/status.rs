@@ -1,10 +1,17 @@
-//! The parent's status: conditions merged (pure), then written if something differs (rules S1 to S5, S7).
+//! The parent's status: what the schema takes of it, merged with what stands there (both pure), then written if
+//! something differs (rules S1 to S8).
 
+mod declared;
 mod merge;
+mod pace;
+mod refused;
+mod shared;
 #[cfg(test)]
 mod tests;
 
 pub use merge::merge;
+pub use pace::Pace;
+pub use refused::Refusal;
 
 use crate::{
     decide::plan::Condition,
@@ -14,6 +21,7 @@ use crate::{
         client::{self, Answer, Client},
         discovery::Kind,
     },
+    report::StatusWrite,
 };
 use std::{
     borrow::Cow,
@@ -26,6 +34,8 @@ use std::{
 const ATTEMPTS: u32 = 5;
 /// The wait before the second attempt; doubled before each one after.
 const FIRST_WAIT: Duration = Duration::from_millis(20);
+/// Refusals of a status that are answered by leaving out what they name: one for its types, one for its values.
+const REFUSALS: u32 = 2;
 
 /// What the status should say.
 #[derive(Clone, Debug, PartialEq)]
@@ -45,38 +55,101 @@ pub struct Desired {
 pub struct Patch {
     /// The body of the server-side apply.
     pub body: serde_json::Value,
-    /// Fields of the plan that the schema does not have; left out of the body (rule S8).
-    pub undeclared: Vec<String>,
+    /// Whether it is a transition of a condition or about a new generation, which nobody should have to wait for.
+    pub is_urgent: bool,
 }
 
-/// Merges and writes; on a conflict of an atomic list reads again, merges again, and tries again a few times.
-/// True if it took a write; the undeclared fields beside it, also when nothing had to be written. A kind without
-/// status subresource is never written, and `status` itself undeclared.
-///
-/// # Errors
-/// The request's error after the last attempt; `Answer::UidMismatch` if the parent has been deleted meanwhile.
-#[expect(
-    clippy::too_many_arguments,
-    reason = "each is one fact of the pass, and nothing else needs them together"
-)]
-pub async fn write(
-    client: &Client,
-    cache: &Cache,
-    kind: &Kind,
+/// A field that a status should have and cannot (rule S8).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shortfall {
+    /// Such as `status.list[*].name`.
+    pub path: String,
+    /// Why the API server refuses what should stand there; `None` where the schema has no such field.
+    pub refusal: Option<String>,
+}
+
+/// Whose status is written, and how.
+#[derive(Clone, Copy)]
+pub struct Writer<'a> {
+    /// The way to the API server.
+    pub client: &'a Client,
+    /// What is there; learns of the write.
+    pub cache: &'a Cache,
+    /// The parent's kind; its status is left alone without the status subresource.
+    pub kind: &'a Kind,
+    /// The field manager.
+    pub manager: &'a str,
+    /// Types of conditions that are the manager's where the list does not tell.
+    pub own_types: &'a [String],
+    /// What was refused of this parent's status before.
+    pub refused: Option<&'a Refusal>,
+    /// How long a write that is not urgent has to wait.
+    pub rest: Duration,
+    /// The time now, in RFC 3339.
+    pub now: &'a str,
+}
+
+/// What became of a status.
+#[derive(Debug)]
+pub struct Written {
+    /// The request's error after the last attempt; `Answer::UidMismatch` if the parent has been deleted meanwhile.
+    pub result: Result<StatusWrite, client::Error>,
+    /// Versions that turned out to be outdated.
+    pub conflicts: u32,
+    /// Requests that were refused for what they hold.
+    pub refusals: u32,
+    /// What the API server refused, now or before; to be handed in with the next write.
+    pub refusal: Option<Refusal>,
+    /// Every field that it should have and has not.
+    pub shortfalls: Vec<Shortfall>,
+}
+
+/// Merges and writes. On a conflict of an atomic list it reads again, merges again, and tries again a few times;
+/// what the API server refuses is left out, once and from then on.
+pub async fn write(writer: Writer<'_>, parent: &Object, desired: &Desired) -> Written {
+    let mut written = Written {
+        result: Ok(StatusWrite::LeftAlone),
+        conflicts: 0,
+        refusals: 0,
+        refusal: None,
+        shortfalls: Vec::new(),
+    };
+    let Some(schema) = &writer.kind.status else { return written };
+    let (desired, undeclared) = declared::declared(desired, schema);
+    let of = refused::identity(&desired, schema);
+    written.refusal = writer.refused.filter(|refused| refused.is_of(of)).cloned();
+    written.result = attempts(writer, parent, &desired, &mut written, of).await;
+    let undeclared = undeclared.into_iter().map(|path| Shortfall { path, refusal: None });
+    let refused = written.refusal.iter().flat_map(|refusal| refusal.shortfalls.iter().cloned());
+    written.shortfalls = undeclared.chain(refused).collect();
+    written
+}
+
+async fn attempts(
+    writer: Writer<'_>,
     parent: &Object,
     desired: &Desired,
-    manager: &str,
-    own_types: &[String],
-    now: &str,
-) -> Result<(bool, Vec<String>), client::Error> {
-    let Some(schema) = &kind.status else { return Ok((false, vec!["status".to_owned()])) };
-    let undeclared = merge::undeclared(desired, schema);
+    written: &mut Written,
+    of: u64,
+) -> Result<StatusWrite, client::Error> {
+    let Writer { client, cache, kind, manager, own_types, now, .. } = writer;
+    let Some(schema) = &kind.status else { return Ok(StatusWrite::LeftAlone) };
     let mut current = Cow::Borrowed(parent);
-    let mut attempt = 1;
+    let mut is_taken_off = false;
     loop {
-        let Some(patch) = merge(&current, desired, schema, manager, own_types, now) else {
-            return Ok((false, undeclared));
+        let rest = match &written.refusal {
+            Some(refusal) if refusal.is_whole => {
+                return Ok(if written.refusals == 0 { StatusWrite::Unchanged } else { StatusWrite::Failed });
+            }
+            Some(refusal) => Cow::Owned(refusal.rest(desired)),
+            None => Cow::Borrowed(desired),
         };
+        let Some(patch) = merge(&current, &rest, schema, manager, own_types, now) else {
+            return Ok(StatusWrite::Unchanged);
+        };
+        if !patch.is_urgent && !writer.rest.is_zero() {
+            return Ok(StatusWrite::Deferred);
+        }
         let apply = client::Apply { manager, force: true, status: true, body: &patch.body.to_string() };
         let error = match client.apply(kind, &parent.key, apply).await {
             Ok(object) => {
@@ -84,20 +157,50 @@ pub async fn write(
                 drop(cache.wrote(object));
                 // The API server does not look at the uid of a status: it has gone to a new object of the name,
                 // whose own pass puts it right.
-                return if is_same { Ok((true, undeclared)) } else { Err(replaced(parent)) };
+                return if is_same { Ok(StatusWrite::Written) } else { Err(replaced(parent)) };
             }
             Err(error) => error,
         };
-        if error.answer != Answer::VersionConflict || attempt == ATTEMPTS {
-            return Err(error);
-        }
-        tokio::time::sleep(wait(parent, attempt)).await;
-        attempt += 1;
-        match client.get(kind, &parent.key).await? {
-            Some(fresh) if fresh.uid == parent.uid => current = Cow::Owned(fresh),
-            Some(_) | None => return Err(replaced(parent)),
+        match &error.answer {
+            Answer::Invalid(_) if !is_taken_off && shared::has_going(&current, manager, &patch.body) => {
+                is_taken_off = true;
+                let fresh = client.get(kind, &parent.key).await?;
+                let fresh = fresh.filter(|fresh| fresh.uid == parent.uid).ok_or_else(|| replaced(parent))?;
+                let object = match shared::take_off(&fresh, manager, &patch.body) {
+                    Some(patch) => client.json_patch_status(kind, &parent.key, &patch).await?,
+                    None => fresh,
+                };
+                drop(cache.wrote(object.clone()));
+                current = Cow::Owned(object);
+            }
+            Answer::Invalid(paths) => {
+                written.refusals += 1;
+                let refusal = written.refusal.get_or_insert_with(|| Refusal::new(of));
+                refusal.add(paths, &error.message, &patch.body["status"], &rest);
+                refusal.is_whole |= written.refusals > REFUSALS;
+            }
+            Answer::VersionConflict => {
+                written.conflicts += 1;
+                if written.conflicts == ATTEMPTS {
+                    return Err(error);
+                }
+                tokio::time::sleep(wait(parent, written.conflicts)).await;
+                current = Cow::Owned(fresh(client, kind, parent).await?);
+            }
+            // Also the answer where the object is there, and its kind has no status subresource any more.
+            Answer::NotFound => {
+                fresh(client, kind, parent).await?;
+                return Err(client::Error { answer: Answer::KindNotFound, ..error });
+            }
+            _ => return Err(error),
         }
     }
+}
+
+/// The parent as it is now, if it is there.
+async fn fresh(client: &Client, kind: &Kind, parent: &Object) -> Result<Object, client::Error> {
+    let fresh = client.get(kind, &parent.key).await?;
+    fresh.filter(|fresh| fresh.uid == parent.uid).ok_or_else(|| replaced(parent))
 }
 
 fn replaced(parent: &Object) -> client::Error {

@@ -25,15 +25,26 @@ pub struct Connection {
     /// The context in it
     #[arg(long, global = true, value_name = "NAME", help_heading = "Cluster")]
     pub context: Option<String>,
-    /// The host's namespace, where plugins are
+    // Neither default nor variable are clap's: `explain` has an option of this name for another namespace.
+    /// The host's namespace, where plugins are; see [`host_namespace`](Self::host_namespace)
     #[arg(
-        short, long, global = true, default_value = NAMESPACE, env = "OARLOCK_NAMESPACE", value_name = "NAME",
-        help_heading = "Cluster"
+        short,
+        long,
+        global = true,
+        value_name = "NAME",
+        help_heading = "Cluster",
+        help = "The host's namespace, where plugins are [env: OARLOCK_NAMESPACE=] [default: oarlock-system]"
     )]
-    pub namespace: String,
+    pub namespace: Option<String>,
 }
 
 impl Connection {
+    /// The host's namespace.
+    pub fn host_namespace(&self) -> String {
+        let given = self.namespace.clone().or_else(|| std::env::var("OARLOCK_NAMESPACE").ok());
+        given.filter(|name| !name.is_empty()).unwrap_or_else(|| NAMESPACE.to_owned())
+    }
+
     /// What kube needs to connect: the kubeconfig, or the service account inside a cluster.
     ///
     /// # Errors

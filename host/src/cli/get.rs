@@ -209,7 +209,7 @@ fn row(plugin: &Value, now: Timestamp) -> Vec<String> {
 }
 
 /// How long ago, as kubectl says it: two units where the second still matters.
-fn age(since: Timestamp, now: Timestamp) -> String {
+pub(super) fn age(since: Timestamp, now: Timestamp) -> String {
     const MINUTE: i64 = 60;
     const HOUR: i64 = 60 * MINUTE;
     const DAY: i64 = 24 * HOUR;

@@ -88,7 +88,7 @@ pub async fn run(args: Args, connection: &Connection) -> anyhow::Result<ExitCode
     let digest = hex(&Sha256::digest(&bytes));
 
     let cluster = connection.connect().await?;
-    let namespace = &*connection.namespace;
+    let namespace = &*connection.host_namespace();
     // Before anything is written: is there a host to wait for at all?
     cluster.ask(ASK_PLUGIN, cluster.plugins().get_opt(&name)).await?;
     upload(&cluster, namespace, &name, &entry).await?;

@@ -13,7 +13,7 @@ use tokio::signal::unix::{SignalKind, signal};
 /// Runs the host: serves the plugins in its namespace until it is told to stop (SIGTERM or Ctrl-C)
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// Where /metrics, /livez and /readyz are served
+    /// Where /metrics, /livez, /readyz and /explain are served
     #[arg(long, default_value = "127.0.0.1:8080", env = "OARLOCK_ADMIN", value_name = "ADDRESS")]
     admin: SocketAddr,
     /// Reconciles at the same time
@@ -46,7 +46,7 @@ pub async fn run(args: Args, connection: &Connection) -> anyhow::Result<ExitCode
         )
     })?;
     let config = Config {
-        namespace: connection.namespace.clone(),
+        namespace: connection.host_namespace(),
         workers: args.workers.into(),
         cache_dir: args.cache_dir.unwrap_or_else(cache_dir),
         admin: args.admin,

@@ -118,7 +118,7 @@ pub struct Child {
 }
 
 /// What should be there, checked.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
     /// The children, in the order in which they are applied: what others need comes first (rule A7).
     pub children: Vec<Child>,

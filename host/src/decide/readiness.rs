@@ -1,7 +1,7 @@
 //! How far an object is, by the rules of kstatus.
 //!
-//! Two rules are our own, because a plan waits for what it asked for: a Job is ready when it is complete (kstatus:
-//! when it has started), and nothing here depends on the time.
+//! Where the rules differ, it is because a plan waits for what it asked for, and because nothing here may depend on
+//! the time; docs/conditions.md has the list.
 //! Never: I/O, clocks, wasm.
 
 mod kinds;
@@ -36,7 +36,7 @@ struct Status<'a> {
 
 /// One condition. Kinds that predate the conventions leave fields out.
 #[derive(Deserialize, Default)]
-#[serde(default)]
+#[serde(rename_all = "camelCase", default)]
 struct Condition<'a> {
     #[serde(borrow)]
     r#type: Cow<'a, str>,
@@ -46,6 +46,7 @@ struct Condition<'a> {
     reason: Cow<'a, str>,
     #[serde(borrow)]
     message: Cow<'a, str>,
+    observed_generation: Option<i64>,
 }
 
 impl Condition<'_> {
@@ -75,21 +76,26 @@ pub fn readiness(object: &Object) -> Readiness {
     let status: Status<'_> =
         object.status.as_deref().and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
     let conditions = status.conditions.as_deref().unwrap_or_default();
-    if let Some(observed) = status.observed_generation
-        && observed < object.generation
-    {
-        return Readiness::Progressing("its controller has not seen the last change yet".to_owned());
+    let is_behind = |observed: Option<i64>| {
+        object.generation != 0 && observed.is_some_and(|observed| observed != object.generation)
+    };
+    let behind = || Readiness::Progressing("its controller has not seen the last change yet".to_owned());
+    if is_behind(status.observed_generation) {
+        return behind();
     }
-    if let Some(stalled) = holds(conditions, "Stalled") {
+    // Of a kind whose status does not tell, the condition may.
+    let current = |condition: &Condition<'_>| !is_behind(condition.observed_generation);
+    if let Some(stalled) = holds(conditions, "Stalled").filter(|one| current(one)) {
         return Readiness::Failed(stalled.text());
     }
-    if let Some(reconciling) = holds(conditions, "Reconciling") {
+    if let Some(reconciling) = holds(conditions, "Reconciling").filter(|one| current(one)) {
         return Readiness::Progressing(reconciling.text());
     }
     if let Some(readiness) = kinds::readiness(object, status.observed_generation.is_some(), conditions) {
         return readiness;
     }
     match find(conditions, "Ready") {
+        Some(ready) if !current(ready) => behind(),
         Some(ready) if ready.status != "True" => Readiness::Progressing(ready.text()),
         // Without any sign of a controller there is nothing to wait for.
         Some(_) | None => Readiness::Ready,

@@ -24,11 +24,13 @@ pub struct Change {
     pub before: Option<Arc<Object>>,
     /// What is there now.
     pub after: Option<Arc<Object>>,
+    /// Whether it is the answer to a write of the host, or what the host has read for itself.
+    pub is_own: bool,
 }
 
 impl Change {
     fn new(watch: &WatchKey, (before, after): Effect) -> Self {
-        Self { watch: watch.clone(), before, after }
+        Self { watch: watch.clone(), before, after, is_own: false }
     }
 
     /// Whether the object went back to an older version: only another history of the cluster (etcd restored
@@ -104,8 +106,8 @@ impl Cache {
 
     /// The response of an own write: enters every mirror whose scope it matches, and leaves those whose
     /// selector it no longer matches.
-    pub fn wrote(&self, object: Object) -> Vec<Change> {
-        let object = Arc::new(object);
+    pub fn wrote(&self, object: impl Into<Arc<Object>>) -> Vec<Change> {
+        let object = object.into();
         self.in_scope(&object.key, |mirror| mirror.wrote(&object))
     }
 
@@ -124,20 +126,13 @@ impl Cache {
     /// Changes every mirror of this kind whose scope includes the namespace, and tells the listener.
     fn in_scope(&self, key: &ObjectKey, change: impl Fn(&mut Mirror) -> Option<Effect>) -> Vec<Change> {
         let mut mirrors = self.lock();
-        let first = WatchKey { gvk: key.gvk.clone(), scope: super::client::Scope::default() };
-        let watches: Vec<Arc<WatchKey>> = mirrors
-            .range(first..)
-            .map(|(watch, _)| watch)
-            .take_while(|watch| watch.gvk == key.gvk)
-            .filter(|watch| {
-                watch.scope.namespace.is_none()
-                    || watch.scope.namespace.as_deref() == key.namespace.as_deref()
-            })
-            .map(Arc::clone)
-            .collect();
+        let watches = in_scope(&mirrors, key);
         let changes: Vec<_> = watches
             .iter()
-            .filter_map(|watch| change(mirror(&mut mirrors, watch)).map(|effect| Change::new(watch, effect)))
+            .filter_map(|watch| {
+                change(mirror(&mut mirrors, watch))
+                    .map(|effect| Change { is_own: true, ..Change::new(watch, effect) })
+            })
             .collect();
         drop(mirrors);
         if let Some(on_write) = &self.on_write
@@ -161,6 +156,18 @@ fn mirror<'a>(mirrors: &'a mut Mirrors, watch: &WatchKey) -> &'a mut Mirror {
         mirrors.insert(Arc::new(watch.clone()), Arc::new(Mirror::new(&watch.scope)));
     }
     Arc::make_mut(mirrors.get_mut(watch).expect("inserted above if it was missing"))
+}
+
+/// The watches of this kind whose scope includes the namespace.
+fn in_scope(mirrors: &Mirrors, key: &ObjectKey) -> Vec<Arc<WatchKey>> {
+    let first = WatchKey { gvk: key.gvk.clone(), scope: super::client::Scope::default() };
+    let watches = mirrors.range(first..).map(|(watch, _)| watch).take_while(|watch| watch.gvk == key.gvk);
+    watches
+        .filter(|watch| {
+            watch.scope.namespace.is_none() || watch.scope.namespace.as_deref() == key.namespace.as_deref()
+        })
+        .map(Arc::clone)
+        .collect()
 }
 
 impl Snapshot {
@@ -201,5 +208,19 @@ impl Snapshot {
         parent_uid: &'a str,
     ) -> impl Iterator<Item = &'a Arc<Object>> + use<'a> {
         self.mirrors.get(watch).into_iter().flat_map(move |mirror| mirror.children(parent_uid))
+    }
+
+    /// Shows an own write on top of this moment, whatever else has happened since.
+    pub fn wrote(&mut self, object: &Arc<Object>) {
+        for watch in in_scope(&self.mirrors, &object.key) {
+            mirror(&mut self.mirrors, &watch).wrote(object);
+        }
+    }
+
+    /// Leaves an object of this moment out.
+    pub fn leave_out(&mut self, object: &Object) {
+        for watch in in_scope(&self.mirrors, &object.key) {
+            mirror(&mut self.mirrors, &watch).leave_out(object);
+        }
     }
 }

@@ -5,7 +5,7 @@
 
 mod answer;
 #[cfg(test)]
-pub(in crate::observe) mod mock;
+pub(crate) mod mock;
 mod request;
 mod response;
 #[cfg(test)]
@@ -286,23 +286,27 @@ impl Client {
 
     /// A JSON patch (RFC 6902) of the object itself, for finalizers; the object as it is afterwards.
     pub async fn json_patch(&self, kind: &Kind, key: &ObjectKey, patch: &str) -> Result<Object, Error> {
-        self.patch(Verb::JsonPatch, kind, key, "application/json-patch+json", patch).await
+        self.patch(kind, key, false, patch).await
     }
 
-    async fn patch(
+    /// A JSON patch of the status subresource, for what an apply cannot take off; the object as it is afterwards.
+    pub async fn json_patch_status(
         &self,
-        verb: Verb,
         kind: &Kind,
         key: &ObjectKey,
-        content_type: &'static str,
         patch: &str,
     ) -> Result<Object, Error> {
+        self.patch(kind, key, true, patch).await
+    }
+
+    async fn patch(&self, kind: &Kind, key: &ObjectKey, status: bool, patch: &str) -> Result<Object, Error> {
         let options = [
             ("fieldManager", Some(HOST_MANAGER)),
             ("fieldValidation", Some("Strict")),
             ("timeout", Some(WRITE_TIMEOUT)),
         ];
-        self.write(Ask::object(verb, kind, key, false, &options)?, kind, content_type, patch).await
+        let ask = Ask::object(Verb::JsonPatch, kind, key, status, &options)?;
+        self.write(ask, kind, "application/json-patch+json", patch).await
     }
 
     async fn write(

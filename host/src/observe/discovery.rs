@@ -32,8 +32,49 @@ pub struct Kind {
 pub struct StatusSchema {
     /// How `status.conditions` merges; `None` where the schema has no place for conditions.
     pub conditions: Option<ConditionList>,
-    /// Names of the fields of `status`; `None` where any field is kept.
-    pub fields: Option<std::collections::BTreeSet<String>>,
+    /// What it may hold: the API server drops the rest, or refuses it.
+    pub fields: Fields,
+    /// Of the kind's whole schema as text: also what may stand in a field is another after a change.
+    pub hash: u64,
+}
+
+/// What a schema declares of one value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fields {
+    /// Nothing that the host looks at: a scalar, or whatever is given.
+    Any,
+    /// An object.
+    Object {
+        /// Its members by name.
+        members: BTreeMap<Box<str>, Fields>,
+        /// What members of other names may hold; `None` where there are no others.
+        others: Option<Box<Fields>>,
+    },
+    /// A list, by what each element may hold.
+    List(Box<Fields>),
+}
+
+impl StatusSchema {
+    /// Where no schema says anything: any field is kept, with conditions as one value.
+    pub fn any() -> Self {
+        Self { conditions: Some(ConditionList::Atomic), fields: Fields::Any, hash: 0 }
+    }
+}
+
+impl Fields {
+    /// An object that can have no members.
+    pub fn none() -> Self {
+        Self::Object { members: BTreeMap::new(), others: None }
+    }
+
+    /// What a member of an object may hold; `None` where there is no such member.
+    pub fn member(&self, name: &str) -> Option<&Self> {
+        match self {
+            Self::Any => Some(self),
+            Self::Object { members, others } => members.get(name).or(others.as_deref()),
+            Self::List(_) => None,
+        }
+    }
 }
 
 /// How a list of conditions merges.
@@ -98,11 +139,16 @@ impl Discovery {
         Ok(kind)
     }
 
-    /// Forgets what is kept of a kind: it vanished, or its schema may have changed.
+    /// Forgets what is kept of a kind: it vanished, or is another now.
     pub fn forget(&self, gvk: &Gvk) {
+        self.ask_again(gvk);
+        self.known().without_schema.remove(gvk);
+    }
+
+    /// Asks the API server the next time: the kind's schema or subresources may have changed.
+    pub fn ask_again(&self, gvk: &Gvk) {
         let mut known = self.known();
         known.kinds.remove(gvk);
-        known.without_schema.remove(gvk);
         known.schemas.remove(&(Arc::clone(&gvk.group), Arc::clone(&gvk.version)));
     }
 
@@ -142,7 +188,7 @@ impl Discovery {
         if since.elapsed() < SCHEMA_PATIENCE {
             return Err(failed(gvk, Answer::Unavailable, "its schema is not published yet".into()));
         }
-        Ok(StatusSchema { conditions: Some(ConditionList::Atomic), fields: None })
+        Ok(StatusSchema::any())
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
@@ -204,8 +250,8 @@ mod tests {
         let discovery = Discovery::new(client);
         let kind = discovery.kind(&widget()).await.unwrap();
         assert_eq!((&*kind.plural, kind.namespaced), ("widgets", true));
-        let fields = kind.status.as_ref().and_then(|status| status.fields.clone()).unwrap();
-        assert_eq!(fields, ["note".to_owned()].into());
+        let fields = &kind.status.as_ref().unwrap().fields;
+        assert!(fields.member("note").is_some() && fields.member("other").is_none(), "{fields:?}");
         discovery.kind(&widget()).await.unwrap();
         assert_eq!(server.seen().len(), 2);
         discovery.forget(&widget());
@@ -248,9 +294,10 @@ mod tests {
         let (_server, client) = Server::start(late.into());
         let discovery = Discovery::new(client);
         assert_eq!(discovery.kind(&widget()).await.unwrap_err().answer, Answer::Unavailable);
-        assert!(discovery.kind(&widget()).await.unwrap().status.as_ref().unwrap().fields.is_some());
+        let kind = discovery.kind(&widget()).await.unwrap();
+        assert_eq!(kind.status.as_ref().unwrap().fields.member("other"), None);
 
-        let never = (0..3).flat_map(|_| [(PATH, text(RESOURCES)), (OPENAPI, text(empty))]).collect();
+        let never = (0..4).flat_map(|_| [(PATH, text(RESOURCES)), (OPENAPI, text(empty))]).collect();
         let (_server, client) = Server::start(never);
         let discovery = Discovery::new(client);
         for _ in 0..2 {
@@ -258,6 +305,9 @@ mod tests {
             tokio::time::advance(SCHEMA_PATIENCE / 2).await;
         }
         let kind = discovery.kind(&widget()).await.unwrap();
-        assert_eq!(kind.status, Some(StatusSchema { conditions: Some(ConditionList::Atomic), fields: None }));
+        assert_eq!(kind.status, Some(StatusSchema::any()));
+        // Asked again, it has not to be waited for again.
+        discovery.ask_again(&widget());
+        assert_eq!(discovery.kind(&widget()).await.unwrap(), kind);
     }
 }

@@ -4,11 +4,14 @@
 //! whose answer may differ; the memo tells whether it does.
 //! Never: I/O, clocks.
 
+mod index;
 mod memo;
 #[cfg(test)]
 mod tests;
+mod why;
 
-pub use memo::{Memo, Memos, Subscribed};
+pub use memo::{Answer, Check, Memo, Memos, Planned, Subscribed};
+pub use why::Why;
 
 use super::{cache::Snapshot, watch::WatchKey};
 use crate::{
@@ -284,6 +287,25 @@ impl View {
             Read::PreviousStatus => self.parent.status_hash,
             Read::Clock => ContentHash::of(self.now.as_bytes()),
         }
+    }
+
+    /// The same without children that are on their way out: one that the host deleted is gone some time later,
+    /// which is no news.
+    fn settled(&self) -> Self {
+        let mut snapshot = self.snapshot.clone();
+        for child in self.child_objects().filter(|child| child.is_terminating()) {
+            snapshot.leave_out(child);
+        }
+        let (parent, manifest, sources) = (self.parent.clone(), self.manifest.clone(), self.sources.clone());
+        Self::new(
+            snapshot,
+            parent,
+            manifest,
+            sources,
+            self.host_namespace.clone(),
+            self.now.clone(),
+            self.limits,
+        )
     }
 
     /// Hash of all that the readiness of the children is told from: equal, so is the answer to

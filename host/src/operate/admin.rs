@@ -1,11 +1,17 @@
-//! `/metrics`, `/livez` and `/readyz`.
+//! `/metrics`, `/livez`, `/readyz` and `/explain`: what may be asked of a host, and nothing that changes it.
 
-use super::metrics::{Depth, Metrics};
+use super::{
+    explain::{Explanation, Problem, Question},
+    metrics::{Depth, Metrics},
+};
 use axum::{
     Router,
-    http::{StatusCode, header},
+    http::{StatusCode, Uri, header},
+    response::{IntoResponse, Response},
     routing::get,
 };
+use percent_encoding::percent_decode_str;
+use serde::Serialize;
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 use tokio::{net::TcpListener, sync::watch, task::JoinHandle, time::sleep};
 use tracing::error;
@@ -14,7 +20,7 @@ use tracing::error;
 const GRACE: Duration = Duration::from_secs(1);
 
 /// Serves on an address until `stopped` says true, as one task. `ready` tells whether the host is of use yet, or
-/// what it waits for; `depth` what waits in the queue.
+/// what it waits for; `depth` what waits in the queue; `explain` what is known of an object.
 ///
 /// # Errors
 /// The address cannot be bound.
@@ -23,9 +29,10 @@ pub async fn serve(
     metrics: Arc<Metrics>,
     ready: impl Fn() -> Result<(), String> + Send + Sync + 'static,
     depth: impl Fn() -> Depth + Send + Sync + 'static,
+    explain: impl Fn(&Question) -> Result<Explanation, Problem> + Send + Sync + 'static,
     stopped: watch::Receiver<bool>,
 ) -> io::Result<JoinHandle<()>> {
-    Ok(serve_on(TcpListener::bind(address).await?, metrics, ready, depth, stopped))
+    Ok(serve_on(TcpListener::bind(address).await?, metrics, ready, depth, explain, stopped))
 }
 
 fn serve_on(
@@ -33,9 +40,10 @@ fn serve_on(
     metrics: Arc<Metrics>,
     ready: impl Fn() -> Result<(), String> + Send + Sync + 'static,
     depth: impl Fn() -> Depth + Send + Sync + 'static,
+    explain: impl Fn(&Question) -> Result<Explanation, Problem> + Send + Sync + 'static,
     mut stopped: watch::Receiver<bool>,
 ) -> JoinHandle<()> {
-    let (ready, depth) = (Arc::new(ready), Arc::new(depth));
+    let (ready, depth, explain) = (Arc::new(ready), Arc::new(depth), Arc::new(explain));
     let readyz = move || async move {
         match ready() {
             Ok(()) => (StatusCode::OK, "ok\n".to_owned()),
@@ -46,10 +54,20 @@ fn serve_on(
         let format = "application/openmetrics-text; version=1.0.0; charset=utf-8";
         ([(header::CONTENT_TYPE, format)], metrics.render(&depth()))
     };
+    let explain = move |uri: Uri| async move {
+        match question(uri.query().unwrap_or_default()) {
+            Ok(question) => match explain(&question) {
+                Ok(explanation) => json(StatusCode::OK, &explanation),
+                Err(problem) => json(StatusCode::NOT_FOUND, &problem),
+            },
+            Err(problem) => json(StatusCode::BAD_REQUEST, &problem),
+        }
+    };
     let router = Router::new()
         .route("/metrics", get(render))
         .route("/livez", get(async || "ok\n"))
-        .route("/readyz", get(readyz));
+        .route("/readyz", get(readyz))
+        .route("/explain", get(explain));
     let mut stop = stopped.clone();
     // An error means that the sender is gone: the host is as good as stopped then.
     let server = axum::serve(listener, router).with_graceful_shutdown(async move {
@@ -72,6 +90,36 @@ fn serve_on(
     })
 }
 
+fn json(status: StatusCode, body: &impl Serialize) -> Response {
+    let text = serde_json::to_string(body).expect("names and numbers are JSON");
+    (status, [(header::CONTENT_TYPE, "application/json")], text + "\n").into_response()
+}
+
+/// From `kind=website&namespace=demo&name=blog`, with `plugin=…` or without.
+fn question(query: &str) -> Result<Question, Problem> {
+    let mut question = Question::default();
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let value = percent_decode_str(value).decode_utf8_lossy().into_owned();
+        match name {
+            "kind" => question.kind = value,
+            "namespace" => question.namespace = value,
+            "name" => question.name = value,
+            "plugin" => question.plugin = Some(value),
+            other => return Err(malformed(&format!("{other} is no part of a question"))),
+        }
+    }
+    if question.kind.is_empty() || question.name.is_empty() {
+        return Err(malformed("a question has a kind and a name"));
+    }
+    Ok(question)
+}
+
+fn malformed(error: &str) -> Problem {
+    let help = "ask like /explain?kind=website&namespace=demo&name=blog, or with `oarlock explain`";
+    Problem { error: error.to_owned(), help: help.to_owned() }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -83,8 +131,12 @@ mod tests {
     };
 
     async fn get(address: SocketAddr, path: &str) -> String {
+        ask(address, "GET", path).await
+    }
+
+    async fn ask(address: SocketAddr, method: &str, path: &str) -> String {
         let mut stream = TcpStream::connect(address).await.unwrap();
-        let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+        let request = format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).await.unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await.unwrap();
@@ -110,6 +162,7 @@ mod tests {
                     .ok_or_else(|| "plugins are being listed".to_owned())
             },
             depth,
+            |question| Err(malformed(&format!("no {} {}", question.kind, question.name))),
             stopped,
         );
         assert!(get(address, "/livez").await.starts_with("HTTP/1.1 200 "));
@@ -124,6 +177,11 @@ mod tests {
         assert!(metrics.contains("application/openmetrics-text"), "{metrics}");
         assert!(metrics.contains(r#"oarlock_queue_depth{plugin="website",state="due"} 2"#), "{metrics}");
         assert!(get(address, "/").await.starts_with("HTTP/1.1 404 "));
+        let unknown = get(address, "/explain?kind=website&name=blog").await;
+        assert!(unknown.starts_with("HTTP/1.1 404 ") && unknown.contains("no website blog"), "{unknown}");
+        assert!(get(address, "/explain?kind=website").await.starts_with("HTTP/1.1 400 "));
+        let post = ask(address, "POST", "/explain?kind=website&name=blog").await;
+        assert!(post.starts_with("HTTP/1.1 405 "), "{post}");
 
         let mut slow = TcpStream::connect(address).await.unwrap();
         slow.write_all(b"GET /metrics HTTP/1.1\r\n").await.unwrap();
@@ -137,7 +195,29 @@ mod tests {
         let (_stop, stopped) = watch::channel(false);
         let address = taken.local_addr().unwrap();
         let error =
-            serve(address, Arc::new(Metrics::new()), || Ok(()), Depth::new, stopped).await.unwrap_err();
+            serve(address, Arc::new(Metrics::new()), || Ok(()), Depth::new, |_| Err(malformed("")), stopped)
+                .await
+                .unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+    }
+
+    #[test]
+    fn question_is_read_from_a_query() {
+        let asked = |plugin: Option<&str>| Question {
+            kind: "websites.demo.oarlock.dev".into(),
+            namespace: "demo".into(),
+            name: "a&b".into(),
+            plugin: plugin.map(Into::into),
+        };
+        let query = "kind=websites%2Edemo.oarlock.dev&namespace=demo&name=a%26b";
+        assert_eq!(question(query).unwrap(), asked(None));
+        assert_eq!(question(&format!("{query}&plugin=website")).unwrap(), asked(Some("website")));
+        for (query, error) in [
+            ("", "a question has a kind and a name"),
+            ("kind=website&namespace=demo", "a question has a kind and a name"),
+            ("kind=website&name=a&uid=b", "uid is no part of a question"),
+        ] {
+            assert_eq!(question(query).unwrap_err().error, error);
+        }
     }
 }

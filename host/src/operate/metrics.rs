@@ -1,30 +1,33 @@
 //! Prometheus families, all of them, and what counts them.
 //!
 //! Label values are names of plugins, kinds, and words of closed lists; never an object, a namespace or a
-//! message. What is kept of a plugin goes with it, so the number of series is bounded.
+//! message. Every series with values of closed lists exists before there is something to count: from the start,
+//! or from a plugin's activation or a watch's start on. So the first increment is seen as one. What is kept of a
+//! plugin goes with it, so the number of series is bounded.
 
 mod labels;
 #[cfg(test)]
 mod tests;
 
 use crate::{
-    act::apply::Applied,
+    act::{apply::Applied, status::Written},
     observe::{
         client::Answer,
         watch::{Counts, WatchKey, WatchState},
     },
-    report::{Reason, Report},
+    report::{Report, StatusWrite},
 };
+use jiff::Timestamp;
 use labels::{
-    APPLY_RESULTS, Build, KindState, MEMO_RESULTS, OfKind, OfPlugin, PluginReason, PluginResult, PluginState,
-    PluginVersion, RECONCILE_RESULTS, Request, WATCH_STATES, answer_result, is_guest_failure,
-    reconcile_result, watch_state,
+    ANSWERS, APPLY_RESULTS, Build, KindState, MEMO_RESULTS, OK, OfKind, OfPlugin, PluginReason, PluginResult,
+    PluginState, PluginVersion, RECONCILE_RESULTS, Request, STATUS_RESULTS, VERBS, WATCH_STATES,
+    guest_failures, is_guest_failure, reconcile_result, watch_state,
 };
 use prometheus_client::{
     encoding::text,
     metrics::{
         counter::Counter,
-        family::Family,
+        family::{Family, MetricConstructor},
         gauge::Gauge,
         histogram::{Histogram, exponential_buckets},
         info::Info,
@@ -33,6 +36,7 @@ use prometheus_client::{
 };
 use std::{
     collections::BTreeMap,
+    hash::Hash,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -58,15 +62,19 @@ pub struct Metrics {
     /// The state that each watch is counted in.
     watches: Mutex<BTreeMap<WatchKey, &'static str>>,
     reconciles: Family<PluginResult, Counter>,
-    reconcile_seconds: Histogram,
+    reconcile_seconds: Family<OfPlugin, Histogram>,
+    last_success: Family<OfPlugin, Gauge>,
     guest_seconds: Family<OfPlugin, Histogram>,
     guest_fuel: Family<OfPlugin, Counter>,
     guest_failures: Family<PluginReason, Counter>,
     memos: Family<PluginResult, Counter>,
+    plans_limited: Family<OfPlugin, Counter>,
     queue_depth: Family<PluginState, Gauge>,
     queue_wait_seconds: Histogram,
     applied: Family<PluginResult, Counter>,
-    status_writes: Family<OfPlugin, Counter>,
+    status_writes: Family<PluginResult, Counter>,
+    status_failures: Family<PluginReason, Counter>,
+    status_conflicts: Family<OfPlugin, Counter>,
     watch_restarts: Family<OfKind, Counter>,
     watch_states: Family<KindState, Gauge>,
     plugin_info: Family<PluginVersion, Gauge>,
@@ -88,21 +96,30 @@ impl Metrics {
             plugins: Mutex::default(),
             watches: Mutex::default(),
             reconciles: Family::default(),
-            reconcile_seconds: pass_seconds(),
+            reconcile_seconds: Family::new_with_constructor(pass_seconds),
+            last_success: Family::default(),
             guest_seconds: Family::new_with_constructor(call_seconds),
             guest_fuel: Family::default(),
             guest_failures: Family::default(),
             memos: Family::default(),
+            plans_limited: Family::default(),
             queue_depth: Family::default(),
             queue_wait_seconds: pass_seconds(),
             applied: Family::default(),
             status_writes: Family::default(),
+            status_failures: Family::default(),
+            status_conflicts: Family::default(),
             watch_restarts: Family::default(),
             watch_states: Family::default(),
             plugin_info: Family::default(),
             swap_seconds: pass_seconds(),
             api_requests: Family::default(),
         };
+        for verb in VERBS {
+            for result in [OK].into_iter().chain(ANSWERS) {
+                begin(&metrics.api_requests, &Request { verb, result });
+            }
+        }
         metrics.register();
         metrics
     }
@@ -113,10 +130,20 @@ impl Metrics {
         // Counters get their `_total` from the encoder.
         r.register("reconcile", "Passes over a parent, by what the queue did next", self.reconciles.clone());
         r.register("reconcile_duration_seconds", "Time of a pass", self.reconcile_seconds.clone());
+        r.register(
+            "last_success_timestamp_seconds",
+            "When a pass that went well last began, in seconds since 1970; 0: none did so far",
+            self.last_success.clone(),
+        );
         r.register("guest_call_duration_seconds", "Time of a guest's call", self.guest_seconds.clone());
         r.register("guest_fuel", "Fuel used by a guest's calls", self.guest_fuel.clone());
         r.register("guest_failures", "Calls without a valid plan, by reason", self.guest_failures.clone());
         r.register("memo", "Passes that needed no call, and those that did", self.memos.clone());
+        r.register(
+            "plans_limited",
+            "Passes without a call, as the guest's plans do not settle",
+            self.plans_limited.clone(),
+        );
         r.register(
             "queue_depth",
             "Requests that are due, and that wait for their time",
@@ -128,7 +155,21 @@ impl Metrics {
             self.queue_wait_seconds.clone(),
         );
         r.register("apply", "Children, by what was done with them", self.applied.clone());
-        r.register("status_writes", "Writes of a parent's status", self.status_writes.clone());
+        r.register(
+            "status_writes",
+            "Looks at a parent's status, by what became of it",
+            self.status_writes.clone(),
+        );
+        r.register(
+            "status_update_failures",
+            "Statuses that were not written, or not all of them, by answer",
+            self.status_failures.clone(),
+        );
+        r.register(
+            "status_conflicts",
+            "Writes of a status that met one of somebody else",
+            self.status_conflicts.clone(),
+        );
         r.register("watch_restarts", "Watches that were opened again", self.watch_restarts.clone());
         r.register("watch_state", "Watches of a kind in a state", self.watch_states.clone());
         r.register("plugin_info", "The versions in force", self.plugin_info.clone());
@@ -149,11 +190,19 @@ impl Metrics {
         );
     }
 
-    /// A pass is over.
-    pub fn reconciled(&self, report: &Report, duration: Duration) {
+    /// A pass is over that began at this time. One of a plugin that ended meanwhile would bring its series back.
+    pub fn reconciled(&self, report: &Report, duration: Duration, began: Timestamp) {
+        let plugins = lock(&self.plugins);
+        if !plugins.contains_key(&*report.plugin) {
+            return;
+        }
         let result = reconcile_result(report.outcome);
         count(&self.reconciles, &report.plugin, result, 1);
-        self.reconcile_seconds.observe(duration.as_secs_f64());
+        let labels = of_plugin(&report.plugin);
+        self.reconcile_seconds.get_or_create(&labels).observe(duration.as_secs_f64());
+        if report.seen.is_some() && report.failure.is_none() {
+            self.last_success.get_or_create(&labels).set(began.as_second());
+        }
         count(&self.applied, &report.plugin, "pruned", report.pruned.len());
         if let Some((reason, _)) = &report.failure
             && is_guest_failure(*reason)
@@ -178,6 +227,11 @@ impl Metrics {
         count(&self.memos, plugin, if hit { "hit" } else { "miss" }, 1);
     }
 
+    /// A guest was not called, as its plans do not settle.
+    pub fn plan_limited(&self, plugin: &str) {
+        self.plans_limited.get_or_create(&of_plugin(plugin)).inc();
+    }
+
     /// A guest was called.
     pub fn guest_call(&self, plugin: &str, duration: Duration, fuel: u64) {
         let labels = of_plugin(plugin);
@@ -194,9 +248,18 @@ impl Metrics {
         count(&self.applied, plugin, "failed", applied.failed.len());
     }
 
-    /// A parent's status was written.
-    pub fn status_written(&self, plugin: &str) {
-        self.status_writes.get_or_create(&of_plugin(plugin)).inc();
+    /// A parent's status was written, or not.
+    pub fn status(&self, plugin: &str, written: &Written) {
+        let status = written.result.as_ref().map_or(StatusWrite::Failed, |status| *status);
+        if status == StatusWrite::LeftAlone {
+            return;
+        }
+        count(&self.status_writes, plugin, status.as_str(), 1);
+        self.status_conflicts.get_or_create(&of_plugin(plugin)).inc_by(written.conflicts.into());
+        let failure = written.result.as_ref().err().map(|error| error.answer.as_str());
+        if let Some(reason) = failure.or((written.refusals > 0).then_some("invalid")) {
+            self.status_failures.get_or_create(&PluginReason { plugin: plugin.to_owned(), reason }).inc();
+        }
     }
 
     /// A watch is in another state.
@@ -205,6 +268,11 @@ impl Metrics {
         let mut watches = lock(&self.watches);
         if let Some(before) = watches.insert(watch.clone(), state) {
             self.watches_in(watch, before).dec();
+        } else {
+            for state in WATCH_STATES {
+                self.watches_in(watch, state);
+            }
+            begin(&self.watch_restarts, &OfKind { kind: watch.gvk.to_string() });
         }
         self.watches_in(watch, state).inc();
     }
@@ -243,7 +311,7 @@ impl Metrics {
 
     /// A request to the API server was answered. `verb` is one of the client's.
     pub fn api_request(&self, verb: &'static str, answer: Result<(), &Answer>) {
-        let result = answer.map_or_else(answer_result, |()| "ok");
+        let result = answer.map_or_else(Answer::as_str, |()| OK);
         self.api_requests.get_or_create(&Request { verb, result }).inc();
     }
 
@@ -259,6 +327,34 @@ impl Metrics {
             self.plugin_info.remove(&before);
         }
         self.plugin_info.get_or_create(&labels).set(1);
+        let labels = of_plugin(plugin);
+        begin(&self.reconcile_seconds, &labels);
+        begin(&self.last_success, &labels);
+        begin(&self.guest_seconds, &labels);
+        begin(&self.guest_fuel, &labels);
+        begin(&self.plans_limited, &labels);
+        begin(&self.status_conflicts, &labels);
+        for (family, results) in self.by_result() {
+            for result in results {
+                begin(family, &PluginResult { plugin: plugin.to_owned(), result });
+            }
+        }
+        for reason in ANSWERS {
+            begin(&self.status_failures, &PluginReason { plugin: plugin.to_owned(), reason });
+        }
+        for reason in guest_failures() {
+            begin(&self.guest_failures, &PluginReason { plugin: plugin.to_owned(), reason });
+        }
+    }
+
+    /// What is counted by plugin and result, with all results there are.
+    fn by_result(&self) -> [(&Family<PluginResult, Counter>, &'static [&'static str]); 4] {
+        [
+            (&self.reconciles, &RECONCILE_RESULTS),
+            (&self.memos, &MEMO_RESULTS),
+            (&self.applied, &APPLY_RESULTS),
+            (&self.status_writes, &STATUS_RESULTS),
+        ]
     }
 
     /// So long after its content was seen, a version was in force.
@@ -272,19 +368,22 @@ impl Metrics {
             self.plugin_info.remove(&labels);
         }
         let labels = of_plugin(plugin);
+        self.reconcile_seconds.remove(&labels);
+        self.last_success.remove(&labels);
         self.guest_seconds.remove(&labels);
         self.guest_fuel.remove(&labels);
-        self.status_writes.remove(&labels);
-        let results = |family: &Family<PluginResult, Counter>, results: &[&'static str]| {
+        self.plans_limited.remove(&labels);
+        self.status_conflicts.remove(&labels);
+        for (family, results) in self.by_result() {
             for result in results {
                 family.remove(&PluginResult { plugin: plugin.to_owned(), result });
             }
-        };
-        results(&self.reconciles, &RECONCILE_RESULTS);
-        results(&self.memos, &MEMO_RESULTS);
-        results(&self.applied, &APPLY_RESULTS);
-        for reason in Reason::ALL {
-            self.guest_failures.remove(&PluginReason { plugin: plugin.to_owned(), reason: reason.as_str() });
+        }
+        for reason in ANSWERS {
+            self.status_failures.remove(&PluginReason { plugin: plugin.to_owned(), reason });
+        }
+        for reason in guest_failures() {
+            self.guest_failures.remove(&PluginReason { plugin: plugin.to_owned(), reason });
         }
     }
 
@@ -293,17 +392,23 @@ impl Metrics {
         // Held to the end: one scrape at a time, as each sets the depths.
         let registry = lock(&self.registry);
         self.queue_depth.clear();
-        for (plugin, (due, delayed)) in depth {
-            for (state, count) in [("due", *due), ("delayed", *delayed)] {
-                self.queue_depth
-                    .get_or_create(&PluginState { plugin: plugin.to_string(), state })
-                    .set(count as i64);
+        let idle: Vec<_> = lock(&self.plugins).keys().map(|plugin| (plugin.clone(), (0, 0))).collect();
+        let waiting = depth.iter().map(|(plugin, counts)| (plugin.to_string(), *counts));
+        for (plugin, (due, delayed)) in idle.into_iter().chain(waiting) {
+            for (state, count) in [("due", due), ("delayed", delayed)] {
+                let labels = PluginState { plugin: plugin.clone(), state };
+                self.queue_depth.get_or_create(&labels).set(count as i64);
             }
         }
         let mut text = String::new();
         text::encode(&mut text, &registry).expect("writing to a string does not fail");
         text
     }
+}
+
+/// Makes a series exist; a new one is zero.
+fn begin<L: Clone + Hash + Eq, M, C: MetricConstructor<M>>(family: &Family<L, M, C>, labels: &L) {
+    drop(family.get_or_create(labels));
 }
 
 fn of_plugin(plugin: &str) -> OfPlugin {

@@ -74,3 +74,34 @@ pub async fn version(engine: &Engine, component: &Component, limits: &Limits) ->
     let manifest = Manifest::parse(&manifest)?;
     Ok(Version { digest: component.digest.as_str().into(), manifest: Arc::new(manifest), guest })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decide::guest::compile;
+    use std::time::Duration;
+
+    #[test]
+    fn every_refusal_has_its_reason_and_only_the_machine_is_tried_again() {
+        let guest = |error| Error::Guest(error);
+        let host = CallError::Host("no memory".to_owned());
+        let rows = [
+            (
+                guest(LoadError::Compile(compile::Error::TimedOut { limit: Duration::ZERO })),
+                "CompileFailed",
+                true,
+            ),
+            (guest(LoadError::Compile(compile::Error::Garbage)), "CompileFailed", true),
+            (guest(LoadError::Inspect(inspect::Error::TooLarge { size: 2, limit: 1 })), "TooLarge", false),
+            (guest(LoadError::Inspect(inspect::Error::Empty)), "NotWasm", false),
+            (guest(LoadError::Inspect(inspect::Error::CoreModule)), "NotComponent", false),
+            (guest(LoadError::Link("no such import".to_owned())), "ContractMismatch", false),
+            (guest(LoadError::Describe(CallError::Fuel { limit: 1 })), "SmokeTestFailed", false),
+            (guest(LoadError::Describe(host)), "SmokeTestFailed", true),
+            (Error::Manifest(Manifest::parse("{").unwrap_err()), "ManifestInvalid", false),
+        ];
+        for (error, reason, is_transient) in rows {
+            assert_eq!((error.reason().as_str(), error.is_transient()), (reason, is_transient), "{error}");
+        }
+    }
+}

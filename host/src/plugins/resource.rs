@@ -55,7 +55,8 @@ pub struct PluginStatus {
     /// The generation of the settings that this speaks of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// `Ready`: a version is in force and all its kinds are watched.
+    /// `Ready`: a version is in force and all its kinds are watched. `Loaded`: the ConfigMap holds a version that
+    /// was accepted. `Degraded`, only while true: the status of its parents cannot be written, or not all of it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<PluginCondition>,
@@ -65,6 +66,10 @@ pub struct PluginStatus {
     /// The content that stands in the ConfigMap and was refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<RefusedVersion>,
+    /// Types of conditions that the plugin ever set, where the parent's schema has them in one list that does not
+    /// tell whose each is.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub condition_types: Vec<String>,
     /// Kinds that the plugin ever applied, as `apiVersion kind`: where its children may be found.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kinds: Vec<String>,

@@ -3,19 +3,26 @@
 //! One task settles one plugin at a time: content that changes ten times while one version compiles is
 //! compiled once more, not ten times. A version that is refused changes nothing: the last good one serves on.
 
+mod activate;
 mod claims;
+mod degraded;
 mod end;
 mod kinds;
+mod obstacle;
 mod pending;
 mod say;
 mod settings;
 
 pub use pending::Pending;
 
+use obstacle::{Failing, steady};
+
 use super::{
     ActivePlugin, ConditionTypes, Registry, field_manager,
     load::{self, Version},
-    selection_watch, source,
+    selection_watch,
+    shortfalls::Shortfalls,
+    source,
 };
 use crate::{
     act::events::Events,
@@ -27,11 +34,11 @@ use crate::{
         cache::Cache,
         client::{self, Client, Scope},
         discovery::Discovery,
-        reads::{Memos, ParentRef},
+        reads::Memos,
         watch::{WatchKey, Watches},
     },
     operate::metrics::Metrics,
-    report::{Reason, Trigger, chain},
+    report::{Reason, chain},
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -45,8 +52,6 @@ use tracing::{info, warn};
 pub const LABEL_PLUGIN: &str = "oarlock.dev/plugin";
 /// How long after a failed request a plugin is looked at again.
 const RETRY: Duration = Duration::from_secs(5);
-/// How long until a CRD that lacks something is looked at again: nobody tells when it changes.
-const LOOK_AGAIN: Duration = Duration::from_secs(20);
 
 /// The kind of `Plugin`.
 pub fn plugin_gvk() -> Gvk {
@@ -112,8 +117,14 @@ struct Known {
     synced: bool,
     /// See [`ActivePlugin::condition_types`].
     condition_types: Arc<ConditionTypes>,
+    /// See [`ActivePlugin::shortfalls`]; of the version in force.
+    shortfalls: Arc<Shortfalls>,
+    /// When its parents began to be planned.
+    begun: Option<Instant>,
     /// When the content of `version` was first looked at, until it is in force.
     seen: Option<Instant>,
+    /// Which of its watches fail, and since when.
+    failing: Failing,
     /// Versions that are no longer in force and may have left finalizers on their parents.
     ended: Vec<Arc<ActivePlugin>>,
 }
@@ -209,25 +220,25 @@ impl Rollout {
         }
 
         let kinds = say::kinds(&settings, &manifest);
+        self.doubt(name);
         let resolved = self.resolve(name, &manifest, &kinds).await?;
         let known = all.entry(name.clone()).or_default();
-        for watch in resolved.watches.difference(&known.watches) {
-            self.watches.acquire(name, watch);
-        }
-        let unwanted: Vec<_> = known.watches.difference(&resolved.watches).cloned().collect();
-        known.watches.extend(resolved.watches.iter().cloned());
+        let unwanted = self.acquire(name, known, &resolved.watches);
 
         let snapshot = self.cache.snapshot();
         let unsynced: Vec<_> = resolved.watches.iter().filter(|watch| !snapshot.is_synced(watch)).collect();
         let serving = self.registry.now().plugins.get(name).cloned();
-        let is_ready = unsynced.is_empty() && resolved.obstacle.is_none();
-        let waits_for = resolved.obstacle.unwrap_or_else(|| self.waits_for(&unsynced, &manifest));
-        // What serves goes on until everything the new version needs is there.
+        self.note_failing(name, known);
+        let of_watches = || self.obstacle(&known.failing, &resolved.watches, &manifest);
+        let obstacle = resolved.obstacle.or_else(of_watches);
+        let is_ready = unsynced.is_empty() && obstacle.is_none();
+        let waits_for = obstacle.clone().unwrap_or_else(|| self.waits_for(&unsynced, &manifest));
+        known.begin(serving.as_deref(), is_ready, &settings);
         if let (Some((parent_kind, sources)), Some(version)) = (resolved.ready, &known.version)
-            && (is_ready || serving.is_none())
+            && (is_ready || gives_way(serving.as_deref(), version))
         {
             // Before the first apply of a kind: where children may be found must outlive this process (A6).
-            if kinds.len() > say::recorded_kinds(&settings).len() {
+            if kinds.len() > say::recorded(&settings).kinds.len() {
                 self.record_kinds(&settings, &kinds).await?;
             }
             let parents = selection_watch(&manifest.parent);
@@ -241,7 +252,9 @@ impl Rollout {
                 parent_kind,
                 sources: Arc::new(sources),
                 paused: spec.paused,
+                obstacle: steady(obstacle, serving.as_ref().and_then(|serving| serving.obstacle.as_ref())),
                 condition_types: known.condition_types.clone(),
+                shortfalls: known.shortfalls.clone(),
                 manifest,
             };
             let swapped = serving.as_ref().is_some_and(|serving| serving.digest != active.digest);
@@ -259,8 +272,11 @@ impl Rollout {
                 self.release(name, &watch);
                 known.watches.remove(&watch);
             }
+        } else if let Some(serving) = serving {
+            self.note_obstacle(&known.failing, &serving);
         }
         known.synced = is_ready;
+        self.look_again(name, &settings, known);
         self.release_ended(known).await?;
         let state = match (spec.paused, is_ready) {
             (true, _) => say::State::Paused,
@@ -271,6 +287,16 @@ impl Rollout {
         };
         let settings = self.current(&settings);
         self.say(name, &settings, known, Some(&kinds), &state).await
+    }
+
+    /// Begins the watches that a plugin wants; those it has and does not want any more.
+    fn acquire(&self, name: &str, known: &mut Known, wanted: &BTreeSet<WatchKey>) -> Vec<WatchKey> {
+        for watch in wanted.difference(&known.watches) {
+            self.watches.acquire(name, watch);
+        }
+        let unwanted = known.watches.difference(wanted).cloned().collect();
+        known.watches.extend(wanted.iter().cloned());
+        unwanted
     }
 
     /// Remembers a refusal, and tells of it when it is new.
@@ -291,39 +317,6 @@ impl Rollout {
             self.pending.later(name, Duration::from_mins(1));
         }
         known.refused = Some(refused);
-    }
-
-    /// Puts a version in force if it differs from what serves, and has its parents planned.
-    fn activate(&self, plugin: ActivePlugin, serving: Option<&ActivePlugin>, synced: bool) {
-        let name = plugin.name.clone();
-        let changed = serving.is_none_or(|serving| {
-            serving.digest != plugin.digest
-                || serving.paused != plugin.paused
-                || serving.limits != plugin.limits
-        });
-        let moved = serving.is_none_or(|serving| {
-            serving.watches().collect::<BTreeSet<_>>() != plugin.watches().collect::<BTreeSet<_>>()
-        });
-        let parents = plugin.parents.clone();
-        if changed || moved {
-            info!(
-                plugin = &*name,
-                digest = &*plugin.digest,
-                version = plugin.manifest.version,
-                "version in force"
-            );
-            self.metrics.plugin_active(&plugin.name, &plugin.manifest.version, &plugin.digest);
-            self.registry.activate(plugin);
-        }
-        if changed || moved || synced {
-            let snapshot = self.cache.snapshot();
-            let trigger = if changed { Trigger::Plugin } else { Trigger::Listed };
-            self.dispatch.add(
-                snapshot
-                    .list(&parents, None)
-                    .map(|parent| (ParentRef { plugin: name.clone(), parent: parent.key.clone() }, trigger)),
-            );
-        }
     }
 
     /// Takes in what the ConfigMap holds now: the same as before, a new version, or a refusal.
@@ -377,4 +370,9 @@ impl Rollout {
         self.cache.wrote(object.clone());
         Ok(Arc::new(object))
     }
+}
+
+/// What serves goes on until everything the new version needs is there, unless it is the same or never served.
+fn gives_way(serving: Option<&ActivePlugin>, to: &Version) -> bool {
+    serving.is_none_or(|serving| serving.digest == to.digest || !serving.is_complete())
 }

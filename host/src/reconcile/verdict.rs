@@ -1,5 +1,8 @@
 //! Every error of a stage becomes a reason, a message and an outcome here.
 
+#[cfg(test)]
+mod tests;
+
 use crate::{
     act::apply,
     decide::{
@@ -13,6 +16,10 @@ use crate::{
 };
 use std::{sync::Arc, time::Duration};
 
+/// Retries that take about 150 ms together: what is over by then was no news.
+const QUICK_RETRIES: u32 = 5;
+/// A longer wait before the next retry is none of these.
+const QUICK: Duration = Duration::from_secs(1);
 /// What only a person, or another object's change, can mend is tried again no more often than this.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -34,9 +41,15 @@ pub enum Error {
     /// The finalizer was not changed.
     #[error("the finalizer was not changed")]
     Finalizer(#[source] client::Error),
+    /// It cannot be read what became of an earlier write.
+    #[error("it is not known what became of an earlier write")]
+    Doubt(#[source] client::Error),
     /// The status was not written.
     #[error("the status was not written")]
     Status(#[source] client::Error),
+    /// The pass panicked.
+    #[error("the host failed on this object: {0}")]
+    Panicked(String),
 }
 
 /// What an error comes to.
@@ -50,28 +63,83 @@ pub(super) struct Verdict {
     pub(super) message: String,
     /// What the queue does.
     pub(super) outcome: Outcome,
+    /// Whose failure it is.
+    pub(super) blame: Blame,
+}
+
+/// Whose failure it is, and so what it says about the object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Blame {
+    /// The API server's, or a race's: nothing of the plan is known to be wrong, so what stands still holds.
+    Api,
+    /// The host's own: it may be over with the next try, but it says that something was not done.
+    Host,
+    /// The plan's, the guest's, or that of somebody's rights and policies.
+    Object,
+}
+
+/// What a failed pass says in the status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Telling {
+    /// Nothing yet: it is tried again within milliseconds, and conditions must not flap.
+    Nothing,
+    /// `Ready` stays as it is, `Reconciling` says what is in the way.
+    Beside,
+    /// `Ready` says it.
+    Ready,
 }
 
 impl Verdict {
+    fn new(reason: Reason, message: String, outcome: Outcome) -> Self {
+        Self { reason, own_word: None, message, outcome, blame: blame(reason, outcome) }
+    }
+
     /// The reason as it stands in conditions and events.
     pub(super) fn word(&self) -> &str {
         self.own_word.as_deref().unwrap_or(self.reason.as_str())
     }
 
-    /// `Ready=False`, and `Reconciling` while it is tried again or `Stalled` while it is not (kstatus).
-    pub(super) fn conditions(&self) -> Vec<Condition> {
+    /// What is told after so many failures in a row before this one. `holds`: a `Ready` condition stands that is
+    /// about the generation this pass has seen, and every child that is planned is there and ready as far as one
+    /// sees; of any other nobody may conclude anything.
+    pub(super) fn telling(&self, attempt: u32, holds: bool) -> Telling {
+        let is_quick = match self.outcome {
+            Outcome::Retry { not_before, .. } => {
+                attempt < QUICK_RETRIES && not_before.unwrap_or_default() <= QUICK
+            }
+            Outcome::Wait | Outcome::Done { .. } => false,
+        };
+        match self.blame {
+            Blame::Api | Blame::Host if is_quick => Telling::Nothing,
+            Blame::Api if holds => Telling::Beside,
+            Blame::Api | Blame::Host | Blame::Object => Telling::Ready,
+        }
+    }
+
+    /// `Ready`, unless it stays as it is; and `Reconciling` while it is tried again or `Stalled` while it is not
+    /// (kstatus).
+    pub(super) fn conditions(&self, telling: Telling) -> Vec<Condition> {
         let beside = match self.outcome {
             Outcome::Retry { .. } => "Reconciling",
             Outcome::Wait | Outcome::Done { .. } => "Stalled",
         };
-        [("Ready", ConditionStatus::False), (beside, ConditionStatus::True)]
-            .map(|(r#type, status)| Condition {
-                r#type: r#type.to_owned(),
-                status,
-                reason: self.word().to_owned(),
-                message: self.message.clone(),
-            })
-            .into()
+        let ready = match self.reason {
+            // As when the watch notices it: what cannot be seen is not known.
+            Reason::KindMissing => ConditionStatus::Unknown,
+            _ => ConditionStatus::False,
+        };
+        let conditions = match telling {
+            Telling::Nothing => Vec::new(),
+            Telling::Beside => vec![(beside, ConditionStatus::True)],
+            Telling::Ready => vec![("Ready", ready), (beside, ConditionStatus::True)],
+        };
+        let say = |(r#type, status): (&str, _)| Condition {
+            r#type: r#type.to_owned(),
+            status,
+            reason: self.word().to_owned(),
+            message: self.message.clone(),
+        };
+        conditions.into_iter().map(say).collect()
     }
 }
 
@@ -88,21 +156,33 @@ pub(super) fn of(error: &Error) -> Verdict {
                 let outcome = if failure.transient { retry(Fault::Plugin) } else { Outcome::Wait };
                 let own_word = Some(failure.reason.clone()).filter(|word| !word.is_empty());
                 return Verdict {
-                    reason: Reason::GuestFailed,
                     own_word,
-                    message: failure.message.clone(),
-                    outcome,
+                    ..Verdict::new(Reason::GuestFailed, failure.message.clone(), outcome)
                 };
             }
             // The same input gives the same answer: called again when an input or the plugin changes.
             Unplanned::Plan(_) => (Reason::InvalidPlan, Outcome::Wait),
         },
         Error::Apply(failed) => return of_children(failed),
-        Error::Metadata(error) | Error::Prune(error) | Error::Finalizer(error) | Error::Status(error) => {
-            of_answer(error)
-        }
+        Error::Metadata(error)
+        | Error::Prune(error)
+        | Error::Finalizer(error)
+        | Error::Doubt(error)
+        | Error::Status(error) => of_answer(error),
+        Error::Panicked(_) => (Reason::HostFault, retry(Fault::Api)),
     };
-    Verdict { reason, own_word: None, message: chain(error), outcome }
+    Verdict::new(reason, chain(error), outcome)
+}
+
+fn blame(reason: Reason, outcome: Outcome) -> Blame {
+    match (reason, outcome) {
+        (
+            Reason::ApiUnavailable | Reason::Conflict,
+            Outcome::Retry { fault: Fault::Api | Fault::Conflict, .. },
+        ) => Blame::Api,
+        (Reason::HostFault, _) => Blame::Host,
+        _ => Blame::Object,
+    }
 }
 
 fn of_call(error: &CallError) -> (Reason, Outcome) {
@@ -123,21 +203,20 @@ fn of_call(error: &CallError) -> (Reason, Outcome) {
 /// Several children may fail for several reasons: the message names them all, the first that will not heal by
 /// itself gives the reason, and the soonest retry the outcome.
 fn of_children(failed: &[(ObjectKey, apply::Error)]) -> Verdict {
-    let verdicts: Vec<_> = failed.iter().map(|(_, error)| (of_child(error), chain(error))).collect();
-    let worst = verdicts.iter().find(|((_, outcome), _)| !is_api_fault(*outcome)).or(verdicts.first());
-    let reason = worst.map_or(Reason::HostFault, |((reason, _), _)| *reason);
-    let soonest = verdicts.iter().map(|((_, outcome), _)| *outcome).min_by_key(|outcome| patience(*outcome));
-    let messages: Vec<_> = verdicts.iter().map(|(_, message)| message.as_str()).collect();
-    Verdict {
-        reason,
-        own_word: None,
-        message: messages.join("; "),
-        outcome: soonest.unwrap_or(retry(Fault::Api)),
-    }
-}
-
-fn is_api_fault(outcome: Outcome) -> bool {
-    matches!(outcome, Outcome::Retry { fault: Fault::Api | Fault::Conflict, .. })
+    let of_one = |error| {
+        let (reason, outcome) = of_child(error);
+        Verdict::new(reason, chain(error), outcome)
+    };
+    let verdicts: Vec<_> = failed.iter().map(|(_, error)| of_one(error)).collect();
+    let messages: Vec<_> = verdicts.iter().map(|verdict| verdict.message.as_str()).collect();
+    let message = messages.join("; ");
+    let soonest = verdicts.iter().map(|verdict| verdict.outcome).min_by_key(|outcome| patience(*outcome));
+    // The first of the worst.
+    let worst = verdicts.iter().rev().max_by_key(|verdict| verdict.blame);
+    let (reason, blame) =
+        worst.map_or((Reason::HostFault, Blame::Host), |verdict| (verdict.reason, verdict.blame));
+    let outcome = soonest.unwrap_or(retry(Fault::Api));
+    Verdict { blame, ..Verdict::new(reason, message, outcome) }
 }
 
 fn patience(outcome: Outcome) -> Duration {

@@ -28,15 +28,19 @@ pub struct Subscriptions {
 }
 
 /// The requests that follow from a change. A child's parent is found by the child's controller owner
-/// reference and `oarlock.dev/owned-by`; a change of a parent that touches nothing but what the host's own
-/// write put there has been filtered by the cache (same version: no change).
+/// reference and `oarlock.dev/owned-by`. A status that the host wrote is news only to a guest that looked at it.
 pub fn requests(change: &Change, subscriptions: &Subscriptions, memos: &Memos) -> Vec<(ParentRef, Trigger)> {
     let (before, after) = (change.before.as_deref(), change.after.as_deref());
     let Some(trigger) = of_parent(before, after) else { return Vec::new() };
     let mut requests = Vec::new();
     if let (Some(plugins), Some(object)) = (subscriptions.parents.get(&change.watch), after.or(before)) {
         let parent = |plugin: &Arc<str>| ParentRef { plugin: Arc::clone(plugin), parent: object.key.clone() };
-        requests.extend(plugins.iter().map(|plugin| (parent(plugin), trigger)));
+        // The host knows what it has written into a status; a guest that looked at it does not.
+        let is_news = |parent: &ParentRef| {
+            trigger != Trigger::ParentStatus || !change.is_own || memos.reads_status(parent)
+        };
+        let parents = plugins.iter().map(parent).filter(is_news);
+        requests.extend(parents.map(|parent| (parent, trigger)));
     }
     for (plugin, parents, namespaced) in subscriptions.children.get(&change.watch).into_iter().flatten() {
         let [before, after] = [before, after]

@@ -45,6 +45,39 @@ pub struct Request {
     pub since: Now,
 }
 
+/// How a key stands in the queue, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Look {
+    /// What it waits for.
+    pub waits: Waits,
+    /// Why it is there; of a key in flight, what was added meanwhile.
+    pub triggers: BTreeSet<Trigger>,
+    /// How often in a row it has failed.
+    pub failures: u32,
+}
+
+/// What a key in the queue waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waits {
+    /// Its result: a worker has it.
+    Result,
+    /// A worker: it has been due since then.
+    Worker {
+        /// Since when.
+        since: Now,
+    },
+    /// The time that its last result asked for, unless something changes before.
+    Requeue {
+        /// Until when.
+        until: Now,
+    },
+    /// The end of its back-off, unless an input changes before.
+    BackOff {
+        /// Until when.
+        until: Now,
+    },
+}
+
 /// The queue.
 pub struct Queue {
     seed: u64,
@@ -252,6 +285,18 @@ impl Queue {
             *of_plugin = (of_plugin.0 + due, of_plugin.1 + delayed);
         }
         depth
+    }
+
+    /// How a key stands; `None` if it is at rest.
+    pub fn look(&self, parent: &ParentRef) -> Option<Look> {
+        let slot = self.slots.get(parent)?;
+        let waits = match slot.state {
+            State::InFlight { .. } => Waits::Result,
+            State::Queued { since, .. } => Waits::Worker { since },
+            State::Delayed { until, why: Delay::Timer } => Waits::Requeue { until },
+            State::Delayed { until, why: Delay::BackOff { .. } } => Waits::BackOff { until },
+        };
+        Some(Look { waits, triggers: slot.triggers.clone(), failures: slot.failures.values().sum() })
     }
 
     fn slot(&mut self, parent: &ParentRef) -> &mut Slot {

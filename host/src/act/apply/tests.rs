@@ -41,7 +41,7 @@ fn kind(child: &Child, has_status: bool) -> Kind {
         gvk: child.key.gvk.clone(),
         plural: String::new(),
         namespaced: true,
-        status: has_status.then_some(StatusSchema { conditions: None, fields: None }),
+        status: has_status.then_some(StatusSchema::any()),
     }
 }
 

@@ -2,7 +2,10 @@
 //!
 //! Never: I/O, clocks.
 
-use super::{Desired, Patch};
+use super::{
+    Desired, Patch,
+    declared::{condition_fields, prune},
+};
 use crate::{
     act::{
         identity,
@@ -17,10 +20,12 @@ use std::collections::BTreeSet;
 
 /// Conditions that the host itself sets for every plugin.
 const HOST_TYPES: [&str; 3] = ["Ready", "Reconciling", "Stalled"];
-const CONDITIONS: &str = "conditions";
-const OBSERVED_GENERATION: &str = "observedGeneration";
+/// Those of them that are there only while true: a pass that does not say them says that they are over.
+const LEVELS: [&str; 2] = ["Reconciling", "Stalled"];
+pub(super) const CONDITIONS: &str = "conditions";
+pub(super) const OBSERVED_GENERATION: &str = "observedGeneration";
 
-/// Merges what should be said with what stands there: `None` if only times would differ.
+/// Merges what should be said, and the schema declares, with what stands there: `None` if only times would differ.
 ///
 /// `lastTransitionTime` moves only when a condition's status changes. Which conditions are this plugin's is
 /// read from its field manager's entry where the list is a map; where it is atomic, they are those of `own_types`
@@ -47,64 +52,64 @@ pub fn merge(
         Some(fields) => fields.clone(),
         None => standing.clone(),
     };
-    status
-        .retain(|name, _| !matches!(&**name, CONDITIONS | OBSERVED_GENERATION) && is_declared(schema, name));
-    if is_declared(schema, OBSERVED_GENERATION) {
+    let is_declared = |name: &str| schema.fields.member(name).is_some();
+    status.retain(|name, _| !matches!(&**name, CONDITIONS | OBSERVED_GENERATION) && is_declared(name));
+    if is_declared(OBSERVED_GENERATION) {
         status.insert(OBSERVED_GENERATION.to_owned(), Value::from(desired.observed_generation));
     }
-    let list = condition_list(schema);
-    let said = said(&live, desired, now);
-    let conditions = match list {
-        None => Vec::new(),
-        Some(ConditionList::Map) => own_conditions(said, &standing, owned, desired, own_types),
-        Some(ConditionList::Atomic) => all_conditions(said, &live, desired, own_types),
+    let said = said(&live, desired, schema, now);
+    let tells_news = tells_news(&said, &status, &live);
+    let (conditions, before) = match schema.conditions {
+        None => (Vec::new(), &[][..]),
+        Some(ConditionList::Map) => {
+            let before = elements(standing.get(CONDITIONS));
+            (own_conditions(said, &standing, owned, desired, own_types), before)
+        }
+        Some(ConditionList::Atomic) => {
+            (all_conditions(said, &live, desired, own_types), elements(live.get(CONDITIONS)))
+        }
     };
-    let is_same_list = match list {
-        Some(ConditionList::Atomic) => conditions == elements(live.get(CONDITIONS)),
-        // Told with the other fields below, as each has its owner.
-        Some(ConditionList::Map) | None => true,
-    };
+    let goes = |one: &Value| type_of(one).is_some_and(|one| find(&conditions, one).is_none());
+    let is_urgent = tells_news || before.iter().any(goes);
+    // A map is told with the other fields below, as each condition has its owner.
+    let is_atomic = schema.conditions == Some(ConditionList::Atomic);
+    let is_same_list = !is_atomic || conditions == before;
     if !conditions.is_empty() {
         status.insert(CONDITIONS.to_owned(), Value::Array(conditions));
     }
     let mut status = Value::Object(status);
-    let told = |name: &str| name != CONDITIONS || list != Some(ConditionList::Atomic);
-    if is_same_list && same_members(&status, &standing, &live, owned, told) {
+    if is_same_list && same_members(&status, &standing, &live, owned, |name| name != CONDITIONS || !is_atomic)
+    {
         return None;
     }
 
     owned::leave_out_emptied(&mut status, owned);
     let mut body = identity(parent);
-    if list == Some(ConditionList::Atomic) {
+    if is_atomic {
         body["metadata"]["resourceVersion"] = Value::from(parent.version.as_str());
     }
     // An empty status would be refused as null where it had fields before.
     if status.as_object().is_some_and(|status| !status.is_empty()) {
         body["status"] = status;
     }
-    Some(Patch { body, undeclared: undeclared(desired, schema) })
+    Some(Patch { body, is_urgent })
 }
 
-/// Fields of a plan that the schema does not have. The API server refuses an apply with any of them as a whole.
-pub(super) fn undeclared(desired: &Desired, schema: &StatusSchema) -> Vec<String> {
-    let fields = desired.fields.iter().flatten().map(|(name, _)| name);
-    let mut undeclared: Vec<String> = fields.filter(|name| !is_declared(schema, name)).cloned().collect();
-    if condition_list(schema).is_none() && !desired.conditions.is_empty() {
-        undeclared.push(CONDITIONS.to_owned());
-    }
-    undeclared
+/// Whether somebody waits for it (rule S6): a condition appears or has another status, or it speaks of another
+/// generation than what stands there.
+fn tells_news(said: &[Value], status: &Map<String, Value>, live: &Value) -> bool {
+    let before = elements(live.get(CONDITIONS));
+    let is_new = |one: &Value| {
+        let before = type_of(one).and_then(|one| find(before, one));
+        before.is_none_or(|before| {
+            ["status", OBSERVED_GENERATION].iter().any(|name| one.get(name) != before.get(name))
+        })
+    };
+    said.iter().any(is_new)
+        || status.get(OBSERVED_GENERATION).is_some_and(|now| live.get(OBSERVED_GENERATION) != Some(now))
 }
 
-fn is_declared(schema: &StatusSchema, name: &str) -> bool {
-    schema.fields.as_ref().is_none_or(|fields| fields.contains(name))
-}
-
-/// A schema that keeps any field keeps conditions too, as a list that nobody merges.
-fn condition_list(schema: &StatusSchema) -> Option<ConditionList> {
-    schema.conditions.or(schema.fields.is_none().then_some(ConditionList::Atomic))
-}
-
-fn elements(list: Option<&Value>) -> &[Value] {
+pub(super) fn elements(list: Option<&Value>) -> &[Value] {
     list.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
 }
 
@@ -117,8 +122,9 @@ fn find<'a>(conditions: &'a [Value], r#type: &str) -> Option<&'a Value> {
 }
 
 /// The conditions to set, as they are stored.
-fn said(live: &Value, desired: &Desired, now: &str) -> Vec<Value> {
+fn said(live: &Value, desired: &Desired, schema: &StatusSchema, now: &str) -> Vec<Value> {
     let live = elements(live.get(CONDITIONS));
+    let fields = condition_fields(schema);
     let mut types = BTreeSet::new();
     desired
         .conditions
@@ -132,14 +138,18 @@ fn said(live: &Value, desired: &Desired, now: &str) -> Vec<Value> {
                 .and_then(|before| before.get("lastTransitionTime")?.as_str())
                 .filter(|time| !time.is_empty())
                 .unwrap_or(now);
-            json!({
+            let mut condition = json!({
                 "type": r#type,
                 "status": status.as_str(),
                 "reason": reason,
                 "message": message,
                 "lastTransitionTime": since,
                 "observedGeneration": desired.observed_generation,
-            })
+            });
+            if let Some(fields) = fields {
+                prune(&mut condition, fields, "", &mut BTreeSet::new());
+            }
+            condition
         })
         .collect()
 }
@@ -156,8 +166,11 @@ fn own_conditions(
         // The list has been atomic when we wrote it: whose is what is not known from the owner.
         let was_atomic = owned::member(owned, CONDITIONS).is_some_and(owned::is_leaf);
         let kept = elements(standing.get(CONDITIONS)).iter().filter(|condition| {
-            type_of(condition)
-                .is_some_and(|one| find(&said, one).is_none() && (!was_atomic || is_own(one, own_types)))
+            type_of(condition).is_some_and(|one| {
+                find(&said, one).is_none()
+                    && !LEVELS.contains(&one)
+                    && (!was_atomic || is_own(one, own_types))
+            })
         });
         let kept: Vec<Value> = kept.cloned().collect();
         said.extend(kept);
@@ -172,7 +185,7 @@ fn all_conditions(mut said: Vec<Value>, live: &Value, desired: &Desired, own_typ
         let r#type = type_of(condition).unwrap_or_default();
         if let Some(at) = said.iter().position(|said| type_of(said) == Some(r#type)) {
             all.push(said.remove(at));
-        } else if desired.keep_other_own || !is_own(r#type, own_types) {
+        } else if !is_own(r#type, own_types) || desired.keep_other_own && !LEVELS.contains(&r#type) {
             all.push(condition.clone());
         }
     }

@@ -47,7 +47,24 @@ fn any_kind_is_judged_by_the_conventions() {
                 "progressing: its controller has not seen the last change yet",
             ),
             (json!({"observedGeneration": 2}), READY),
+            // Restored from a backup.
+            (
+                json!({"observedGeneration": 3}),
+                "progressing: its controller has not seen the last change yet",
+            ),
             (json!({"conditions": [condition("Ready", "True", "Ok", "")]}), READY),
+            // Only `Ready` counts among what controllers say: what `Available` means differs from kind to kind.
+            (json!({"conditions": [condition("Available", "False", "No", "not yet")]}), READY),
+            (
+                json!({"conditions": [{"type": "Ready", "status": "True", "observedGeneration": 1}]}),
+                "progressing: its controller has not seen the last change yet",
+            ),
+            (json!({"conditions": [{"type": "Ready", "status": "True", "observedGeneration": 2}]}), READY),
+            (json!({"conditions": [{"type": "Stalled", "status": "True", "observedGeneration": 1}]}), READY),
+            (
+                json!({"conditions": [condition("Reconciling", "True", "Yes", "soon"), condition("Stalled", "True", "No", "never")]}),
+                "failed: never",
+            ),
             (json!({"conditions": [condition("Ready", "False", "Wait", "later")]}), "progressing: later"),
             (json!({"conditions": [condition("Ready", "Unknown", "Wait", "")]}), "progressing: Wait"),
             (json!({"conditions": [{"type": "Ready", "status": "False"}]}), "progressing: Ready"),
@@ -60,6 +77,10 @@ fn any_kind_is_judged_by_the_conventions() {
             ),
         ],
     );
+    // A kind without generations has none to be behind of.
+    let old = json!({"metadata": {"name": "x"}, "status": {"observedGeneration": 1}});
+    let old = Object::decode(&Gvk::new("example.org/v1", "Gadget"), &old.to_string()).unwrap();
+    assert_eq!(readiness(&old), Readiness::Ready);
     // What nothing acts on is ready by being there.
     check("v1", "ConfigMap", &json!({}), &[(json!(null), READY)]);
 }

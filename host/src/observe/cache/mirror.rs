@@ -198,6 +198,14 @@ impl Mirror {
         self.put(present)
     }
 
+    pub(super) fn leave_out(&mut self, object: &Object) {
+        if let Some(present) =
+            self.get(Name::of(&object.key)).filter(|present| present.uid == object.uid).cloned()
+        {
+            self.remove(&present);
+        }
+    }
+
     /// Whether something is known of this object that is as new, or newer.
     fn knows_newer(&self, object: &Object) -> bool {
         match self.get(Name::of(&object.key)) {

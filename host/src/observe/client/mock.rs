@@ -13,7 +13,7 @@ use std::{
 };
 
 /// What comes back.
-pub(in crate::observe) enum Reply {
+pub(crate) enum Reply {
     /// A status and a body.
     Text(u16, String),
     /// A status, headers and a body.
@@ -27,7 +27,7 @@ pub(in crate::observe) enum Reply {
 }
 
 /// How a body ends.
-pub(in crate::observe) enum End {
+pub(crate) enum End {
     /// Properly.
     Closed,
     /// The connection breaks.
@@ -37,7 +37,7 @@ pub(in crate::observe) enum End {
 }
 
 /// The server: what it still answers, and what it was asked.
-pub(in crate::observe) struct Server {
+pub(crate) struct Server {
     script: Mutex<VecDeque<(String, Reply)>>,
     seen: Mutex<Vec<String>>,
 }
@@ -45,7 +45,7 @@ pub(in crate::observe) struct Server {
 impl Server {
     /// A client whose requests must begin as the script says, such as `GET /api/v1/pods?limit`, in its order.
     /// A request after the last never ends.
-    pub(in crate::observe) fn start(script: Vec<(&str, Reply)>) -> (Arc<Self>, Client) {
+    pub(crate) fn start(script: Vec<(&str, Reply)>) -> (Arc<Self>, Client) {
         let script = script.into_iter().map(|(request, reply)| (request.to_owned(), reply)).collect();
         let server = Arc::new(Self { script: Mutex::new(script), seen: Mutex::default() });
         let answering = Arc::clone(&server);
@@ -97,7 +97,7 @@ impl Server {
     }
 
     /// Every request so far: method, path, and for writes content type and body.
-    pub(in crate::observe) fn seen(&self) -> Vec<String> {
+    pub(crate) fn seen(&self) -> Vec<String> {
         self.seen.lock().unwrap().clone()
     }
 }
@@ -107,7 +107,7 @@ fn full(text: String) -> UnsyncBoxBody<Bytes, io::Error> {
 }
 
 /// Collects a stream; errors as text.
-pub(in crate::observe) async fn collect<T>(
+pub(crate) async fn collect<T>(
     stream: impl futures::Stream<Item = Result<T, super::Error>>,
     show: impl Fn(T) -> String,
 ) -> Vec<String> {

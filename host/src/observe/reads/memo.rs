@@ -1,18 +1,13 @@
-//! Plans by parent, and the index from an object to the parents that read it.
+//! Plans by parent, and what they depend on.
 
-use super::{ParentRef, Read, Recorded, View, answer_get, answer_list};
+use super::{ParentRef, Read, Recorded, View, Why, answer_get, answer_list, index::Index};
 use crate::{
     decide::{Unplanned, plan::Plan},
-    object::{ContentHash, Object, Selector},
-    observe::{
-        cache::{Change, Snapshot},
-        watch::WatchKey,
-    },
+    object::ContentHash,
+    observe::cache::{Change, Snapshot},
 };
 use std::{
-    borrow::Borrow,
-    collections::{HashMap, HashSet},
-    hash::Hash,
+    collections::HashMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -25,12 +20,35 @@ pub struct Memo {
     pub parent: (Arc<str>, ContentHash),
     /// What was read.
     pub reads: Arc<[Recorded]>,
-    /// The plan, or why there is none: calls are deterministic, so a guest that failed would fail again.
-    pub plan: Planned,
+    /// What the guest said, or why it said nothing.
+    pub answer: Answer,
 }
 
-/// What a call came to.
-pub(crate) type Planned = Result<Arc<Plan>, Arc<Unplanned>>;
+/// A plan, and whether the guest says that nothing is left to do (while the parent is being deleted).
+#[derive(Clone, Default)]
+pub struct Planned {
+    /// The plan.
+    pub plan: Arc<Plan>,
+    /// Nothing is left to do.
+    pub done: bool,
+}
+
+/// What a call came to. A guest that failed would fail again, as calls are deterministic, unless the failure is
+/// transient.
+pub type Answer = Result<Planned, Arc<Unplanned>>;
+
+/// Whether a guest has to be called.
+pub enum Check {
+    /// No: this is what it would say.
+    Valid(Answer),
+    /// Yes.
+    Call {
+        /// What differs.
+        why: Why,
+        /// The last answer, if nothing differs but the time and what the plugin wrote itself for this parent.
+        standing: Option<Answer>,
+    },
+}
 
 /// Plans by parent, with the index from reads to parents.
 #[derive(Default)]
@@ -62,18 +80,20 @@ impl Subscribed {
 
 impl Memos {
     /// The answer for this parent if it is still valid in this moment: same version, same parent content, and
-    /// every read answers the same. `view` answers the reads.
-    pub fn valid(&self, parent: &ParentRef, digest: &str, view: &View) -> Option<Planned> {
-        let (memo, children) = {
+    /// every read answers the same; else what differs. `view` answers the reads.
+    pub fn check(&self, parent: &ParentRef, digest: &str, view: &View) -> Check {
+        let (memo, own, children) = {
             let inner = self.lock();
-            let entry = inner.entries.get(parent)?;
-            (entry.memo.clone()?, entry.children)
+            match inner.entries.get(parent) {
+                Some(entry) => (entry.memo.clone(), entry.own.clone(), entry.children),
+                None => return Check::Call { why: Why::First, standing: None },
+            }
         };
-        if *memo.digest != *digest
-            || memo.parent.0 != view.parent.uid
-            || memo.parent.1 != view.parent.body_hash
-        {
-            return None;
+        if *memo.digest != *digest {
+            return Check::Call { why: Why::Version, standing: None };
+        }
+        if memo.parent.0 != view.parent.uid {
+            return Check::Call { why: Why::Parent, standing: None };
         }
         let mut seen = children;
         let answers_the_same = |(read, answer): &Recorded| match read {
@@ -87,30 +107,68 @@ impl Memos {
             }
             Read::Get { .. } | Read::List { .. } | Read::PreviousStatus => view.answer(read) == *answer,
         };
-        if !memo.reads.iter().all(answers_the_same) {
-            return None;
-        }
-        if seen != children
-            && let Some(entry) = self.lock().entries.get_mut(parent)
-            && Arc::ptr_eq(&entry.reads, &memo.reads)
+        let is_same: Vec<bool> = memo.reads.iter().map(answers_the_same).collect();
+        let differing = || memo.reads.iter().zip(&is_same).filter(|(_, is_same)| !**is_same);
+        let why = if memo.parent.1 != view.parent.body_hash {
+            Why::Parent
+        } else if differing().next().is_some() {
+            Why::Reads(differing().map(|((read, _), _)| read.clone()).collect())
+        } else if memo.answer.as_ref().is_err_and(|unplanned| unplanned.is_transient()) {
+            Why::Retry
+        } else {
+            if seen != children
+                && let Some(entry) = self.lock().entries.get_mut(parent)
+                && Arc::ptr_eq(&entry.memo.reads, &memo.reads)
+            {
+                entry.children = seen;
+            }
+            return Check::Valid(memo.answer);
+        };
+        let is_own = is_own_doing(&memo, own.as_deref(), &is_same, view);
+        Check::Call { why, standing: is_own.then_some(memo.answer) }
+    }
+
+    /// Takes in what the parent's own writes make of what its guest sees. `view` has nothing beside them that the
+    /// pass did not have at its beginning. True if what the guest saw of other objects is no longer so.
+    pub fn wrote(&self, parent: &ParentRef, view: &View) -> bool {
+        let Some(memo) = self.lock().entries.get(parent).map(|entry| entry.memo.clone()) else {
+            return false;
+        };
+        let view = view.settled();
+        let answers: Box<[ContentHash]> = memo.reads.iter().map(|(read, _)| view.answer(read)).collect();
+        let own = Own { parent: view.parent.body_hash, answers };
+        let differs = |of_objects: bool| {
+            own.answers.iter().zip(&*memo.reads).any(|(own, (read, answer))| {
+                own != answer && (!of_objects || !matches!(read, Read::PreviousStatus | Read::Clock))
+            })
+        };
+        let is_told = own.parent != memo.parent.1 || differs(false);
+        let is_overtaken = differs(true);
+        if let Some(entry) = self.lock().entries.get_mut(parent)
+            && Arc::ptr_eq(&entry.memo.reads, &memo.reads)
         {
-            entry.children = seen;
+            entry.own = is_told.then(|| Arc::new(own));
         }
-        Some(memo.plan)
+        is_overtaken
     }
 
     /// Keeps an answer and subscribes to its reads.
     pub fn record(&self, parent: &ParentRef, memo: Memo) -> Subscribed {
         let reads = Arc::clone(&memo.reads);
-        let _dropped_without_the_lock = self.lock().keep(parent, &reads, Some(memo));
+        let _dropped_without_the_lock = self.lock().keep(parent, memo);
         Subscribed(reads)
     }
 
-    /// The subscriptions of a call that is tried again all the same: nothing of its answer is kept.
-    pub fn record_reads(&self, parent: &ParentRef, reads: &[Recorded]) -> Subscribed {
-        let reads: Arc<[Recorded]> = reads.into();
-        let _dropped_without_the_lock = self.lock().keep(parent, &reads, None);
-        Subscribed(reads)
+    /// What the last call for this parent read, and so is subscribed to; `None` if none is kept.
+    pub fn reads(&self, parent: &ParentRef) -> Option<Arc<[Recorded]>> {
+        self.lock().entries.get(parent).map(|entry| Arc::clone(&entry.memo.reads))
+    }
+
+    /// Whether the guest read this parent's status at its last call.
+    pub fn reads_status(&self, parent: &ParentRef) -> bool {
+        let inner = self.lock();
+        let entry = inner.entries.get(parent);
+        entry.is_some_and(|entry| entry.memo.reads.iter().any(|(read, _)| *read == Read::PreviousStatus))
     }
 
     /// Forgets a parent that is gone.
@@ -136,12 +194,7 @@ impl Memos {
         {
             return Vec::new();
         }
-        let mut parents = Vec::new();
-        if let Some(readers) = self.lock().index.get(&change.watch) {
-            for object in [before, after].into_iter().flatten() {
-                readers.of(object, &mut parents);
-            }
-        }
+        let mut parents = self.lock().index.readers(&change.watch, [before, after].into_iter().flatten());
         parents.sort_unstable();
         parents.dedup();
         parents.into_iter().map(|parent| (*parent).clone()).collect()
@@ -155,171 +208,72 @@ impl Memos {
 
 /// What is kept of a parent.
 struct Entry {
-    /// Absent after a call that failed.
-    memo: Option<Memo>,
-    reads: Arc<[Recorded]>,
+    memo: Memo,
+    /// Absent where the parent's own writes do not change what its guest sees.
+    own: Option<Arc<Own>>,
     /// [`View::children_content`] when the memo was last found valid.
     children: Option<ContentHash>,
+}
+
+/// What a guest would see if nobody had done anything since its call but the host for this very parent.
+struct Own {
+    /// The parent's content.
+    parent: ContentHash,
+    /// The answers to the memo's reads, in their order; children on their way out are left out.
+    answers: Box<[ContentHash]>,
+}
+
+/// Whether all that differs since the call is the time and what was written for this parent.
+fn is_own_doing(memo: &Memo, own: Option<&Own>, is_same: &[bool], view: &View) -> bool {
+    if view.parent.body_hash != own.map_or(memo.parent.1, |own| own.parent)
+        && view.parent.body_hash != memo.parent.1
+    {
+        return false;
+    }
+    let mut settled = None;
+    memo.reads.iter().zip(is_same).enumerate().all(|(at, ((read, _), is_same))| {
+        *is_same
+            || *read == Read::Clock
+            || own.is_some_and(|own| {
+                settled.get_or_insert_with(|| view.settled()).answer(read) == own.answers[at]
+            })
+    })
 }
 
 #[derive(Default)]
 struct Inner {
     entries: HashMap<Arc<ParentRef>, Entry>,
-    index: HashMap<WatchKey, Readers>,
+    index: Index,
 }
-
-type Parents = HashSet<Arc<ParentRef>>;
-
-/// Who reads the objects of one watch.
-#[derive(Default)]
-struct Readers {
-    /// By namespace and name.
-    gets: HashMap<(Option<Arc<str>>, Arc<str>), Parents>,
-    /// By namespace; `None` for lists of all.
-    lists: HashMap<Option<Arc<str>>, Lists>,
-}
-
-/// Who lists the objects of one namespace. Most selectors ask for a value of a label, often another one for
-/// each parent: those are found by the label, so that a change costs the same however many there are.
-#[derive(Default)]
-struct Lists {
-    by_label: HashMap<Box<str>, HashMap<Box<str>, Selected>>,
-    others: Selected,
-}
-
-type Selected = HashMap<Option<Selector>, Parents>;
 
 impl Inner {
-    fn keep(&mut self, parent: &ParentRef, reads: &Arc<[Recorded]>, memo: Option<Memo>) -> Option<Entry> {
+    fn keep(&mut self, parent: &ParentRef, memo: Memo) -> Option<Entry> {
         let key = self
             .entries
             .get_key_value(parent)
             .map_or_else(|| Arc::new(parent.clone()), |(key, _)| Arc::clone(key));
-        let old =
-            self.entries.insert(Arc::clone(&key), Entry { memo, reads: Arc::clone(reads), children: None });
-        if old
-            .as_ref()
-            .is_some_and(|old| old.reads.iter().map(|(read, _)| read).eq(reads.iter().map(|(read, _)| read)))
-        {
+        let reads = Arc::clone(&memo.reads);
+        let old = self.entries.insert(Arc::clone(&key), Entry { memo, own: None, children: None });
+        if old.as_ref().is_some_and(|old| {
+            old.memo.reads.iter().map(|(read, _)| read).eq(reads.iter().map(|(read, _)| read))
+        }) {
             return old;
         }
-        for (read, _) in old.iter().flat_map(|old| &*old.reads) {
-            self.unsubscribe(&key, read);
+        for (read, _) in old.iter().flat_map(|old| &*old.memo.reads) {
+            self.index.unsubscribe(&key, read);
         }
-        for (read, _) in &**reads {
-            self.subscribe(&key, read);
+        for (read, _) in &*reads {
+            self.index.subscribe(&key, read);
         }
         old
     }
 
     fn remove(&mut self, parent: &ParentRef) -> Option<Entry> {
         let old = self.entries.remove(parent)?;
-        for (read, _) in &*old.reads {
-            self.unsubscribe(parent, read);
+        for (read, _) in &*old.memo.reads {
+            self.index.unsubscribe(parent, read);
         }
         Some(old)
-    }
-
-    fn subscribe(&mut self, parent: &Arc<ParentRef>, read: &Read) {
-        let parent = || Arc::clone(parent);
-        match read {
-            Read::Get { watch, namespace, name } => {
-                let readers = self.index.entry(watch.clone()).or_default();
-                readers.gets.entry((namespace.clone(), Arc::clone(name))).or_default().insert(parent());
-            }
-            Read::List { watch, namespace, selector } => {
-                let readers = self.index.entry(watch.clone()).or_default();
-                let lists = readers.lists.entry(namespace.clone()).or_default();
-                let keep_in = |selected: &mut Selected| {
-                    selected.entry(selector.clone()).or_default().insert(parent());
-                };
-                match selector.as_ref().and_then(Selector::needed_labels) {
-                    Some(labels) => labels.for_each(|(label, value)| {
-                        keep_in(
-                            lists.by_label.entry(label.into()).or_default().entry(value.into()).or_default(),
-                        );
-                    }),
-                    None => keep_in(&mut lists.others),
-                }
-            }
-            // Changes of a parent and of its children are enqueued whoever reads them; time has no changes.
-            Read::Children | Read::PreviousStatus | Read::Clock => {}
-        }
-    }
-
-    fn unsubscribe(&mut self, parent: &ParentRef, read: &Read) {
-        let without = |parents: &mut Parents| {
-            parents.remove(parent);
-            parents.is_empty()
-        };
-        match read {
-            Read::Get { watch, namespace, name } => narrow(&mut self.index, watch, |readers| {
-                narrow(&mut readers.gets, &(namespace.clone(), Arc::clone(name)), without);
-                readers.is_empty()
-            }),
-            Read::List { watch, namespace, selector } => narrow(&mut self.index, watch, |readers| {
-                narrow(&mut readers.lists, namespace, |lists| {
-                    let leave = |selected: &mut Selected| {
-                        narrow(selected, selector, without);
-                        selected.is_empty()
-                    };
-                    match selector.as_ref().and_then(Selector::needed_labels) {
-                        Some(labels) => labels.for_each(|(label, value)| {
-                            narrow(&mut lists.by_label, label, |values| {
-                                narrow(values, value, leave);
-                                values.is_empty()
-                            });
-                        }),
-                        None => {
-                            leave(&mut lists.others);
-                        }
-                    }
-                    lists.by_label.is_empty() && lists.others.is_empty()
-                });
-                readers.is_empty()
-            }),
-            Read::Children | Read::PreviousStatus | Read::Clock => {}
-        }
-    }
-}
-
-/// Changes the value of a key, and removes both if it says that nothing is left.
-fn narrow<K, Q, V>(map: &mut HashMap<K, V>, key: &Q, is_empty_after: impl FnOnce(&mut V) -> bool)
-where
-    K: Borrow<Q> + Hash + Eq,
-    Q: Hash + Eq + ?Sized,
-{
-    if map.get_mut(key).is_some_and(is_empty_after) {
-        map.remove(key);
-    }
-}
-
-impl Readers {
-    fn is_empty(&self) -> bool {
-        self.gets.is_empty() && self.lists.is_empty()
-    }
-
-    /// Adds those with a read that this object is or was an answer to.
-    fn of(&self, object: &Object, parents: &mut Vec<Arc<ParentRef>>) {
-        if !self.gets.is_empty() {
-            let name = (object.key.namespace.clone(), Arc::clone(&object.key.name));
-            parents.extend(self.gets.get(&name).into_iter().flatten().cloned());
-        }
-        if self.lists.is_empty() {
-            return;
-        }
-        let own = object.key.namespace.as_ref().and_then(|_| self.lists.get(&object.key.namespace));
-        for lists in own.into_iter().chain(self.lists.get(&None)) {
-            let labels = if lists.by_label.is_empty() { None } else { Some(&object.labels) };
-            let labelled = labels.into_iter().flatten().filter_map(|(label, value)| {
-                lists.by_label.get(&**label).and_then(|values| values.get(&**value))
-            });
-            for (selector, readers) in labelled.chain([&lists.others]).flatten() {
-                if selector.as_ref().is_none_or(|selector| selector.matches(&object.labels)) {
-                    parents.extend(readers.iter().cloned());
-                }
-            }
-        }
     }
 }
 

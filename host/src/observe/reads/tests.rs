@@ -1,6 +1,6 @@
 use super::*;
 use crate::{
-    decide::plan::Plan,
+    decide::{Unplanned, plan::Failure},
     manifest::Selection,
     object::ResourceVersion,
     observe::{
@@ -230,20 +230,25 @@ fn parent_ref(parent: &str) -> ParentRef {
 }
 
 fn memo(view: View) -> Memo {
-    let plan = Plan {
-        children: vec![],
-        status: serde_json::Map::new(),
-        conditions: vec![],
-        labels: BTreeMap::new(),
-        annotations: BTreeMap::new(),
-        events: vec![],
-        requeue_after: None,
-    };
     Memo {
         digest: "d1".into(),
         parent: (Arc::clone(&view.parent.uid), view.parent.body_hash),
         reads: view.into_recorded().into(),
-        plan: Ok(Arc::new(plan)),
+        answer: Ok(Planned::default()),
+    }
+}
+
+/// The same, of a call that failed and may be tried again.
+fn failed(view: View) -> Memo {
+    let failure = Failure { transient: true, reason: String::new(), message: "not yet".to_owned() };
+    Memo { answer: Err(Arc::new(Unplanned::Failure(failure))), ..memo(view) }
+}
+
+/// `valid`, or why the guest is called.
+fn check(memos: &Memos, parent: &str, digest: &str, view: &View) -> String {
+    match memos.check(&parent_ref(parent), digest, view) {
+        Check::Valid(_) => "valid".to_owned(),
+        Check::Call { why, .. } => why.to_string(),
     }
 }
 
@@ -280,28 +285,28 @@ fn memo_is_valid_until_something_that_was_read_changes() {
         view.parent = Arc::new(parent);
     };
     for (index, (read, happens, expected)) in [
-        (nothing, calm, true),
-        (nothing, a_changes, true),
-        (nothing, status_changes, true),
-        (nothing, parent_changes, false),
-        (nothing, parent_is_another, false),
-        (get, calm, true),
-        (get, a_changes, false),
-        (get, b_changes, true),
-        (get, elsewhere, true),
-        (get_none, a_changes, true),
-        (get_none, appears, false),
-        (list, calm, true),
-        (list, a_changes, false),
-        (list, b_changes, true),
-        (list, b_joins, false),
-        (list, appears, true),
-        (list, elsewhere, true),
-        (children, calm, true),
-        (children, status_changes, true),
-        (children, child_goes, false),
-        (status, calm, true),
-        (status, status_changes, false),
+        (nothing, calm, "valid"),
+        (nothing, a_changes, "valid"),
+        (nothing, status_changes, "valid"),
+        (nothing, parent_changes, "the object changed"),
+        (nothing, parent_is_another, "the object changed"),
+        (get, calm, "valid"),
+        (get, a_changes, "changed: get ConfigMap demo/a"),
+        (get, b_changes, "valid"),
+        (get, elsewhere, "valid"),
+        (get_none, a_changes, "valid"),
+        (get_none, appears, "changed: get ConfigMap demo/new"),
+        (list, calm, "valid"),
+        (list, a_changes, "changed: list ConfigMap demo app=x"),
+        (list, b_changes, "valid"),
+        (list, b_joins, "changed: list ConfigMap demo app=x"),
+        (list, appears, "valid"),
+        (list, elsewhere, "valid"),
+        (children, calm, "valid"),
+        (children, status_changes, "valid"),
+        (children, child_goes, "changed: children"),
+        (status, calm, "valid"),
+        (status, status_changes, "changed: previous status"),
     ]
     .into_iter()
     .enumerate()
@@ -313,14 +318,14 @@ fn memo_is_valid_until_something_that_was_read_changes() {
         assert!(!subscribed.is_outdated(&cache.snapshot()), "row {index}");
         // Twice before, so that what is kept of the first look is looked at too.
         for _ in 0..2 {
-            assert!(memos.valid(&parent, "d1", &view(&cache, "demo/w")).is_some(), "row {index}");
+            assert_eq!(check(&memos, "w", "d1", &view(&cache, "demo/w")), "valid", "row {index}");
         }
         let mut later = view(&cache, "demo/w");
         happens(&cache, &mut later);
         later.snapshot = cache.snapshot();
-        assert_eq!(memos.valid(&parent, "d1", &later).is_some(), expected, "row {index}");
-        assert!(memos.valid(&parent, "d2", &later).is_none(), "row {index}");
-        assert!(memos.valid(&parent_ref("v"), "d1", &later).is_none(), "row {index}");
+        assert_eq!(check(&memos, "w", "d1", &later), expected, "row {index}");
+        assert_eq!(check(&memos, "w", "d2", &later), "a new version of the plugin", "row {index}");
+        assert_eq!(check(&memos, "v", "d1", &later), "the first call", "row {index}");
     }
 }
 
@@ -330,7 +335,38 @@ fn memo_is_never_valid_for_a_guest_that_asked_the_time() {
     let mut first = view(&cache, "demo/w");
     first.now();
     let _ = memos.record(&parent_ref("w"), memo(first));
-    assert!(memos.valid(&parent_ref("w"), "d1", &view(&cache, "demo/w")).is_none());
+    assert_eq!(check(&memos, "w", "d1", &view(&cache, "demo/w")), "changed: clock");
+}
+
+#[test]
+fn memo_of_a_failure_is_valid_unless_trying_again_can_help() {
+    let (cache, memos) = (world(), Memos::default());
+    let _ = memos.record(&parent_ref("w"), failed(view(&cache, "demo/w")));
+    assert_eq!(check(&memos, "w", "d1", &view(&cache, "demo/w")), "the last call failed");
+    let failure = Failure { transient: false, reason: String::new(), message: "never".to_owned() };
+    let memo = Memo { answer: Err(Arc::new(Unplanned::Failure(failure))), ..memo(view(&cache, "demo/w")) };
+    let _ = memos.record(&parent_ref("w"), memo);
+    assert_eq!(check(&memos, "w", "d1", &view(&cache, "demo/w")), "valid");
+}
+
+#[test]
+fn reads_that_differ_are_named_up_to_a_number() {
+    let (cache, memos) = (world(), Memos::default());
+    let mut first = view(&cache, "demo/w");
+    first.limits.0 = 20;
+    first.get(&gvk("Node"), None, "n1").unwrap();
+    for name in 0..9 {
+        first.get(&gvk("ConfigMap"), None, &format!("new-{name}")).unwrap();
+    }
+    let _ = memos.record(&parent_ref("w"), memo(first));
+    for name in 0..9 {
+        let object = object("ConfigMap", &format!("demo/new-{name}"), "", 4);
+        cache.applied(&watch("ConfigMap"), object);
+    }
+    cache.applied(&watch("Node"), object("Node", "n1", "", 4));
+    let named: Vec<String> = (0..8).map(|name| format!("get ConfigMap demo/new-{name}")).collect();
+    let expected = format!("changed: {} and 2 more", named.join(", "));
+    assert_eq!(check(&memos, "w", "d1", &view(&cache, "demo/w")), expected);
 }
 
 #[test]
@@ -341,16 +377,162 @@ fn subscription_tells_of_a_change_that_came_before_it() {
     first.now();
     let change = cache.applied(&watch("ConfigMap"), object("ConfigMap", "demo/a", "app=x", 3)).unwrap();
     assert_eq!(memos.affected(&change), []);
-    let reads = first.into_recorded();
-    assert!(memos.record_reads(&parent_ref("w"), &reads).is_outdated(&cache.snapshot()));
+    assert!(memos.record(&parent_ref("w"), failed(first)).is_outdated(&cache.snapshot()));
     assert_eq!(memos.affected(&change), [parent_ref("w")]);
+}
+
+/// A world in which the parent's last pass saw `before` and wrote `own` of its children; whether its guest is
+/// then called for its own doing only.
+struct Doing {
+    cache: Cache,
+    memos: Memos,
+    parent: Object,
+}
+
+impl Doing {
+    /// The pass read, and wrote these objects and this parent.
+    fn pass(read: fn(&mut View), own: &[Object], gone: &[&str], parent: u32) -> Self {
+        let (cache, memos) = (world(), Memos::default());
+        let mut first = view(&cache, "demo/w");
+        read(&mut first);
+        let mut after = view(&cache, "demo/w");
+        // Somebody else was quick: what the host wrote does not tell of it.
+        cache.applied(&watch("ConfigMap"), object("ConfigMap", "demo/quick", "", 4));
+        let _ = memos.record(&parent_ref("w"), memo(first));
+        for object in own {
+            after.snapshot.wrote(&Arc::new(object.clone()));
+            cache.wrote(object.clone());
+        }
+        for name in gone {
+            let key = object("Deployment", name, "", 0).key;
+            let present = after.snapshot.get(&watch("Deployment"), Some("demo"), &key.name).unwrap().clone();
+            after.snapshot.leave_out(&present);
+            cache.deleting(&key, &present.uid);
+        }
+        let parent = object("Website", "demo/w", "", parent);
+        after.parent = Arc::new(parent.clone());
+        memos.wrote(&parent_ref("w"), &after);
+        Self { cache, memos, parent }
+    }
+
+    fn then(self, kind: &str, path: &str, labels: &str, content: u32) -> Self {
+        self.cache.applied(&watch(kind), object(kind, path, labels, content));
+        self
+    }
+
+    fn without(self, kind: &str, path: &str) -> Self {
+        self.cache.deleted(&watch(kind), &object(kind, path, "", 9));
+        self
+    }
+
+    fn parent(self, content: u32) -> Self {
+        Self { parent: object("Website", "demo/w", "", content), ..self }
+    }
+
+    /// `own: why` or `outside: why`.
+    fn check(&self) -> String {
+        let mut view = view(&self.cache, "demo/w");
+        view.parent = Arc::new(self.parent.clone());
+        match self.memos.check(&parent_ref("w"), "d1", &view) {
+            Check::Valid(_) => "valid".to_owned(),
+            Check::Call { why, standing: Some(_) } => format!("own: {why}"),
+            Check::Call { why, standing: None } => format!("outside: {why}"),
+        }
+    }
+}
+
+#[test]
+fn own_doing_is_told_from_what_others_do() {
+    let ours = "oarlock.dev/owned-by=website oarlock.dev/parent=demo/w";
+    let get: fn(&mut View) = |view| drop(view.get(&gvk("ConfigMap"), None, "a").unwrap());
+    let get_both: fn(&mut View) = |view| {
+        for name in ["a", "quick"] {
+            view.get(&gvk("ConfigMap"), None, name).unwrap();
+        }
+    };
+    let list: fn(&mut View) = |view| drop(view.list(&gvk("ConfigMap"), None, Some("app=x")).unwrap());
+    let children: fn(&mut View) = |view| drop(view.children().unwrap());
+    let status: fn(&mut View) = |view| drop(view.previous_status());
+    let clock: fn(&mut View) = |view| {
+        view.now();
+        view.get(&gvk("ConfigMap"), None, "a").unwrap();
+    };
+    let a = |content| object("ConfigMap", "demo/a", "app=x", content);
+    let new = object("Deployment", "demo/new", ours, 4);
+    let wrote = Doing::pass;
+    for (row, (doing, expected)) in [
+        (wrote(clock, &[], &[], 2), "own: changed: clock"),
+        (wrote(clock, &[a(4)], &[], 2), "own: changed: get ConfigMap demo/a, clock"),
+        (
+            wrote(clock, &[], &[], 2).then("ConfigMap", "demo/a", "", 4),
+            "outside: changed: get ConfigMap demo/a, clock",
+        ),
+        (wrote(get, &[], &[], 2), "valid"),
+        (wrote(get, &[a(4)], &[], 2), "own: changed: get ConfigMap demo/a"),
+        (
+            wrote(get, &[a(4)], &[], 2).then("ConfigMap", "demo/a", "app=x", 6),
+            "outside: changed: get ConfigMap demo/a",
+        ),
+        (
+            wrote(get_both, &[a(4)], &[], 2),
+            "outside: changed: get ConfigMap demo/a, get ConfigMap demo/quick",
+        ),
+        (wrote(list, &[a(4)], &[], 2), "own: changed: list ConfigMap demo app=x"),
+        (
+            wrote(list, &[a(4)], &[], 2).then("ConfigMap", "demo/b", "app=x", 4),
+            "outside: changed: list ConfigMap demo app=x",
+        ),
+        (wrote(children, std::slice::from_ref(&new), &[], 2), "own: changed: children"),
+        (
+            wrote(children, std::slice::from_ref(&new), &[], 2).without("Deployment", "demo/ours"),
+            "outside: changed: children",
+        ),
+        (wrote(children, &[], &["demo/ours"], 2), "own: changed: children"),
+        // What the host deleted is gone a moment later.
+        (
+            wrote(children, &[], &["demo/ours"], 2).without("Deployment", "demo/ours"),
+            "own: changed: children",
+        ),
+        (wrote(children, &[], &[], 2).without("Deployment", "demo/ours"), "outside: changed: children"),
+        (wrote(status, &[], &[], 3), "own: changed: previous status"),
+        (wrote(status, &[], &[], 3).parent(2), "valid"),
+        (wrote(status, &[], &[], 2).parent(3), "outside: changed: previous status"),
+        (wrote(children, &[], &[], 3), "valid"),
+        // The content of the parent: its labels and annotations.
+        (wrote(children, &[], &[], 4), "own: the object changed"),
+        (wrote(children, &[], &[], 4).parent(6), "outside: the object changed"),
+        (wrote(get, &[a(4)], &[], 4), "own: the object changed"),
+        (wrote(get, &[], &[], 4).then("ConfigMap", "demo/a", "", 4), "outside: the object changed"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        assert_eq!(doing.check(), expected, "row {row}");
+    }
+}
+
+#[test]
+fn child_that_was_on_its_way_out_before_the_call_is_no_news_when_it_is_gone() {
+    let (cache, memos) = (world(), Memos::default());
+    cache.deleting(&object("Deployment", "demo/ours", "", 0).key, "demo/ours");
+    let mut first = view(&cache, "demo/w");
+    first.children().unwrap();
+    let _ = memos.record(&parent_ref("w"), memo(first));
+    let mut after = view(&cache, "demo/w");
+    let new = object("Deployment", "demo/new", WORLD[4].2, 4);
+    after.snapshot.wrote(&Arc::new(new.clone()));
+    memos.wrote(&parent_ref("w"), &after);
+    cache.wrote(new);
+    cache.deleted(&watch("Deployment"), &object("Deployment", "demo/ours", "", 9));
+    let check = memos.check(&parent_ref("w"), "d1", &view(&cache, "demo/w"));
+    assert!(matches!(check, Check::Call { why: Why::Reads(_), standing: Some(_) }));
 }
 
 #[derive(Clone, Debug)]
 enum Step {
     Apply { path: &'static str, labels: &'static str, content: u32 },
     Delete { path: &'static str },
-    Record { parent: usize, reads: Vec<Question>, failed: bool },
+    Record { parent: usize, reads: Vec<Question> },
     Forget { parent: usize },
     ForgetPlugin,
 }
@@ -379,8 +561,8 @@ fn step() -> impl Strategy<Value = Step> {
         6 => (path(), prop::sample::select(&LABELS[..]), 0..4_u32)
             .prop_map(|(path, labels, content)| Step::Apply { path, labels, content }),
         2 => path().prop_map(|path| Step::Delete { path }),
-        6 => (0..4_usize, prop::collection::vec(question, 0..4), any::<bool>())
-            .prop_map(|(parent, reads, failed)| Step::Record { parent, reads, failed }),
+        6 => (0..4_usize, prop::collection::vec(question, 0..4))
+            .prop_map(|(parent, reads)| Step::Record { parent, reads }),
         1 => (0..4_usize).prop_map(|parent| Step::Forget { parent }),
         1 => Just(Step::ForgetPlugin),
     ]
@@ -440,7 +622,7 @@ proptest! {
                     object.version = ResourceVersion::new(&version.to_string());
                     cache.deleted(&place, &object)
                 }
-                Step::Record { parent: index, reads, failed } => {
+                Step::Record { parent: index, reads } => {
                     let reads: BTreeSet<Read> = reads.into_iter().map(|question| match question {
                         Question::Get(path) => {
                             let key = object("ConfigMap", path, "", 0).key;
@@ -456,11 +638,8 @@ proptest! {
                         let hash = answer(&before, &read);
                         (read, hash)
                     }).collect();
-                    let subscribed = if failed {
-                        memos.record_reads(&parent(index), &reads)
-                    } else {
-                        memos.record(&parent(index), Memo { reads: reads.clone().into(), ..memo(view(&cache, "demo/w")) })
-                    };
+                    let memo = memo(view(&cache, "demo/w"));
+                    let subscribed = memos.record(&parent(index), Memo { reads: reads.clone().into(), ..memo });
                     prop_assert!(!subscribed.is_outdated(&before));
                     recorded.insert(parent(index), reads);
                     None

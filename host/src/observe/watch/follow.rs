@@ -11,6 +11,7 @@ use crate::{
         client::{Client, Delivery, Error},
         discovery::{Discovery, Kind},
     },
+    report::panic_text,
 };
 use futures::{FutureExt, StreamExt};
 use std::{
@@ -91,11 +92,7 @@ pub(super) async fn run(shared: Arc<Shared>, key: WatchKey, alive: Arc<Alive>, s
         };
         let Err(panic) = AssertUnwindSafe(watch.run()).catch_unwind().await;
         // A bug of the host. The objects of this kind stay as they are for a moment and are listed again.
-        let message = panic
-            .downcast_ref::<String>()
-            .map(String::as_str)
-            .or_else(|| panic.downcast_ref::<&str>().copied());
-        error!(kind = %key.gvk, scope = ?key.scope, panic = message, "a watch panicked");
+        error!(kind = %key.gvk, scope = ?key.scope, panic = panic_text(&*panic), "a watch panicked");
         let said = "the watch stopped by a fault of the host; its log has the details";
         report(&shared, &key, &alive, &WatchState::Failing(said.into()));
         sleep(AFTER_PANIC).await;

@@ -1,8 +1,8 @@
 //! Labels and the closed lists of their values.
 
 use crate::{
-    observe::{client::Answer, watch::WatchState},
-    report::{Fault, Outcome, Reason},
+    observe::watch::WatchState,
+    report::{Fault, Outcome, Reason, StatusWrite},
 };
 use prometheus_client::encoding::EncodeLabelSet;
 
@@ -58,11 +58,45 @@ pub(super) struct Build {
     pub(super) version: &'static str,
 }
 
+/// The verbs of the client.
+pub(super) const VERBS: [&str; 5] = ["get", "list", "watch", "patch", "delete"];
+/// A request that went well.
+pub(super) const OK: &str = "ok";
 pub(super) const RECONCILE_RESULTS: [&str; 6] =
     ["done", "wait", "retry_api", "retry_plugin", "retry_conflict", "panic"];
 pub(super) const APPLY_RESULTS: [&str; 6] =
     ["created", "updated", "unchanged", "awaited", "failed", "pruned"];
 pub(super) const MEMO_RESULTS: [&str; 2] = ["hit", "miss"];
+/// A status that is left alone is not counted.
+pub(super) const STATUS_RESULTS: [&str; 4] = [
+    StatusWrite::Written.as_str(),
+    StatusWrite::Unchanged.as_str(),
+    StatusWrite::Deferred.as_str(),
+    StatusWrite::Failed.as_str(),
+];
+/// The rows of the table of answers.
+pub(super) const ANSWERS: [&str; 20] = [
+    "version_conflict",
+    "uid_mismatch",
+    "field_conflict",
+    "already_exists",
+    "unauthorized",
+    "forbidden",
+    "quota_exceeded",
+    "denied",
+    "namespace_terminating",
+    "not_found",
+    "kind_not_found",
+    "expired",
+    "invalid",
+    "too_large",
+    "too_many_requests",
+    "unavailable",
+    "timeout",
+    "connection",
+    "undecodable",
+    "gate_closed",
+];
 pub(super) const WATCH_STATES: [&str; 5] = ["listing", "live", "missing", "forbidden", "failing"];
 
 pub(super) fn reconcile_result(outcome: Outcome) -> &'static str {
@@ -85,29 +119,9 @@ pub(super) fn watch_state(state: &WatchState) -> &'static str {
     }
 }
 
-pub(super) fn answer_result(answer: &Answer) -> &'static str {
-    match answer {
-        Answer::VersionConflict => "version_conflict",
-        Answer::UidMismatch => "uid_mismatch",
-        Answer::FieldConflict(_) => "field_conflict",
-        Answer::AlreadyExists => "already_exists",
-        Answer::Unauthorized => "unauthorized",
-        Answer::Forbidden => "forbidden",
-        Answer::QuotaExceeded => "quota_exceeded",
-        Answer::Denied => "denied",
-        Answer::NamespaceTerminating => "namespace_terminating",
-        Answer::NotFound => "not_found",
-        Answer::KindNotFound => "kind_not_found",
-        Answer::Expired => "expired",
-        Answer::Invalid(_) => "invalid",
-        Answer::TooLarge => "too_large",
-        Answer::TooManyRequests => "too_many_requests",
-        Answer::Unavailable => "unavailable",
-        Answer::Timeout => "timeout",
-        Answer::Connection => "connection",
-        Answer::Undecodable => "undecodable",
-        Answer::GateClosed => "gate_closed",
-    }
+/// The reasons of failures that are the guest's.
+pub(super) fn guest_failures() -> impl Iterator<Item = &'static str> {
+    Reason::ALL.iter().filter(|reason| is_guest_failure(**reason)).map(|reason| reason.as_str())
 }
 
 /// Whether a failure is the guest's: of its code, or of what it answered.

@@ -1,9 +1,10 @@
 use super::*;
 use crate::{
     object::{Gvk, ObjectKey},
-    observe::client::Scope,
-    report::{Fault, Outcome},
+    observe::client::{self, Scope},
+    report::{Fault, Outcome, Reason, Seen},
 };
+use std::collections::BTreeSet;
 
 fn widget(name: &str) -> ObjectKey {
     ObjectKey {
@@ -18,24 +19,53 @@ fn watch(namespace: Option<&str>) -> WatchKey {
     WatchKey { gvk: Gvk::new("v1", "Pod"), scope }
 }
 
-/// The samples of a family, without comments, buckets and sums.
+/// The samples of a family that are not zero, without comments, buckets and sums.
 fn samples(metrics: &Metrics, prefix: &str) -> Vec<String> {
     let text = metrics.render(&BTreeMap::from([("website".into(), (3, 1))]));
     let mut samples: Vec<_> = text
         .lines()
         .filter(|line| line.starts_with(prefix) && !line.contains("_bucket{") && !line.contains("_sum"))
+        .filter(|line| !line.ends_with(" 0"))
         .map(ToOwned::to_owned)
         .collect();
     samples.sort();
     samples
 }
 
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(second).unwrap()
+}
+
+fn status_error(answer: Answer) -> client::Error {
+    client::Error {
+        verb: "patch",
+        target: "the status of demo".to_owned(),
+        answer,
+        message: "secret".to_owned(),
+        retry_after: None,
+    }
+}
+
+fn written(result: Result<StatusWrite, client::Error>) -> Written {
+    Written { result, conflicts: 0, refusals: 0, refusal: None, shortfalls: Vec::new() }
+}
+
 fn used() -> Metrics {
     let metrics = Metrics::new();
     metrics.plugin_active("website", "1.0", "aa");
     metrics.memo("website", true);
+    metrics.plan_limited("website");
     metrics.guest_call("website", Duration::from_millis(1), 7);
-    metrics.status_written("website");
+    for (result, conflicts, refusals) in [
+        (Ok(StatusWrite::Written), 2, 0),
+        (Ok(StatusWrite::Written), 0, 1),
+        (Ok(StatusWrite::Deferred), 0, 0),
+        (Ok(StatusWrite::LeftAlone), 0, 0),
+        (Ok(StatusWrite::Failed), 0, 1),
+        (Err(status_error(Answer::Timeout)), 1, 0),
+    ] {
+        metrics.status("website", &Written { conflicts, refusals, ..written(result) });
+    }
     metrics.panicked("website");
     metrics.waited(Duration::ZERO);
     metrics.plugin_swapped(Duration::from_secs(1));
@@ -43,6 +73,9 @@ fn used() -> Metrics {
         "website",
         &Applied { created: vec![widget("a"), widget("b")], unchanged: 3, ..Applied::default() },
     );
+    // A pass that found nothing to look at is no success.
+    let report = Report::new(&"website".into(), &widget("gone"));
+    metrics.reconciled(&report, Duration::ZERO, at(3_000));
     for (outcome, failure) in [
         (Outcome::Done { requeue_after: None }, None),
         (Outcome::Wait, Some(Reason::GuestTrapped)),
@@ -50,8 +83,14 @@ fn used() -> Metrics {
     ] {
         let failure = failure.map(|reason| (reason, "secret".to_owned()));
         let pruned = vec![widget("c")];
-        let report = Report { pruned, failure, outcome, ..Report::new(&"website".into(), &widget("w")) };
-        metrics.reconciled(&report, Duration::from_millis(2));
+        let seen = Some(Seen { uid: "u".into(), generation: 1, digest: "aa".into() });
+        let report =
+            Report { seen, pruned, failure, outcome, ..Report::new(&"website".into(), &widget("w")) };
+        metrics.reconciled(
+            &report,
+            Duration::from_millis(2),
+            at(if report.failure.is_none() { 1_000 } else { 2_000 }),
+        );
     }
     metrics.api_request("patch", Ok(()));
     metrics.api_request("patch", Err(&Answer::FieldConflict(vec![("spec.secret".into(), "who".into())])));
@@ -84,10 +123,14 @@ fn families_carry_what_was_counted() {
                 r#"oarlock_reconcile_total{plugin="website",result="done"} 1"#,
                 r#"oarlock_reconcile_total{plugin="website",result="panic"} 1"#,
                 r#"oarlock_reconcile_total{plugin="website",result="retry_api"} 1"#,
-                r#"oarlock_reconcile_total{plugin="website",result="wait"} 1"#,
+                r#"oarlock_reconcile_total{plugin="website",result="wait"} 2"#,
             ][..],
         ),
-        ("oarlock_reconcile_duration_seconds", &["oarlock_reconcile_duration_seconds_count 3"]),
+        (
+            "oarlock_reconcile_duration_seconds",
+            &[r#"oarlock_reconcile_duration_seconds_count{plugin="website"} 4"#],
+        ),
+        ("oarlock_last_success", &[r#"oarlock_last_success_timestamp_seconds{plugin="website"} 1000"#]),
         (
             "oarlock_guest_call_duration_seconds",
             &[r#"oarlock_guest_call_duration_seconds_count{plugin="website"} 1"#],
@@ -98,6 +141,7 @@ fn families_carry_what_was_counted() {
             &[r#"oarlock_guest_failures_total{plugin="website",reason="GuestTrapped"} 1"#],
         ),
         ("oarlock_memo", &[r#"oarlock_memo_total{plugin="website",result="hit"} 1"#]),
+        ("oarlock_plans_limited", &[r#"oarlock_plans_limited_total{plugin="website"} 1"#]),
         (
             "oarlock_queue_depth",
             &[
@@ -114,7 +158,15 @@ fn families_carry_what_was_counted() {
                 r#"oarlock_apply_total{plugin="website",result="unchanged"} 3"#,
             ],
         ),
-        ("oarlock_status_writes", &[r#"oarlock_status_writes_total{plugin="website"} 1"#]),
+        (
+            "oarlock_status_writes",
+            &[
+                r#"oarlock_status_writes_total{plugin="website",result="deferred"} 1"#,
+                r#"oarlock_status_writes_total{plugin="website",result="failed"} 2"#,
+                r#"oarlock_status_writes_total{plugin="website",result="written"} 2"#,
+            ],
+        ),
+        ("oarlock_status_conflicts", &[r#"oarlock_status_conflicts_total{plugin="website"} 3"#]),
         ("oarlock_watch_restarts", &[r#"oarlock_watch_restarts_total{kind="Pod (v1)"} 1"#]),
         ("oarlock_plugin_info", &[r#"oarlock_plugin_info{plugin="website",version="1.0",digest="aa"} 1"#]),
         ("oarlock_plugin_swap_seconds", &["oarlock_plugin_swap_seconds_count 1"]),
@@ -141,6 +193,18 @@ fn series_of_a_plugin_go_with_it_and_those_of_its_old_versions_before() {
     assert_eq!(samples(&metrics, "oarlock_plugin_info"), info);
     metrics.plugin_inactive("website");
     assert!(!metrics.render(&BTreeMap::new()).contains("website"));
+    // What was in flight ends later.
+    metrics.reconciled(&Report::new(&"website".into(), &widget("w")), Duration::ZERO, at(1));
+    assert!(!metrics.render(&BTreeMap::new()).contains("website"));
+}
+
+#[test]
+fn failures_of_statuses_are_counted_by_answer() {
+    let expected = [
+        r#"oarlock_status_update_failures_total{plugin="website",reason="invalid"} 2"#,
+        r#"oarlock_status_update_failures_total{plugin="website",reason="timeout"} 1"#,
+    ];
+    assert_eq!(samples(&used(), "oarlock_status_update_failures"), expected);
 }
 
 #[test]
@@ -154,20 +218,44 @@ fn watches_are_counted_by_kind_and_state() {
     metrics.watch_state(&watch(None), &WatchState::Listing);
     metrics.watch_state(&watch(None), &WatchState::Live);
     metrics.watch_state(&watch(Some("demo")), &WatchState::Live);
-    assert_eq!(samples(&metrics, "oarlock_watch_state"), all(&[("listing", 0), ("live", 2)]));
+    assert_eq!(samples(&metrics, "oarlock_watch_state"), all(&[("live", 2)]));
     metrics.watch_state(&watch(Some("demo")), &WatchState::Forbidden("why".into()));
-    assert_eq!(
-        samples(&metrics, "oarlock_watch_state"),
-        all(&[("forbidden", 1), ("listing", 0), ("live", 1)])
-    );
+    assert_eq!(samples(&metrics, "oarlock_watch_state"), all(&[("forbidden", 1), ("live", 1)]));
     metrics.watch_gone(&watch(None));
     metrics.watches_counted(&[(watch(Some("demo")), opened(2))]);
     metrics.watch_gone(&watch(Some("demo")));
     assert!(!metrics.render(&BTreeMap::new()).contains("Pod"));
 }
 
+/// The names and labels of all series.
+fn series(metrics: &Metrics) -> BTreeSet<String> {
+    let text = metrics.render(&BTreeMap::new());
+    let samples = text.lines().filter(|line| !line.starts_with('#'));
+    samples.map(|line| line.rsplit_once(' ').unwrap().0.to_owned()).collect()
+}
+
 #[test]
-fn every_result_of_a_reconcile_is_in_the_list_that_is_removed_with_a_plugin() {
+fn every_series_exists_before_there_is_something_to_count() {
+    let metrics = Metrics::new();
+    metrics.plugin_active("website", "1.0", "aa");
+    metrics.watch_state(&watch(None), &WatchState::Listing);
+    let start = series(&metrics);
+    let expected = [
+        r#"oarlock_reconcile_total{plugin="website",result="retry_conflict"}"#,
+        r#"oarlock_last_success_timestamp_seconds{plugin="website"}"#,
+        r#"oarlock_guest_failures_total{plugin="website",reason="FuelExhausted"}"#,
+        r#"oarlock_queue_depth{plugin="website",state="due"}"#,
+        r#"oarlock_watch_state{kind="Pod (v1)",state="forbidden"}"#,
+        r#"oarlock_watch_restarts_total{kind="Pod (v1)"}"#,
+        r#"oarlock_api_requests_total{verb="watch",result="expired"}"#,
+        "oarlock_plugin_swap_seconds_count",
+    ];
+    for expected in expected {
+        assert!(start.contains(expected), "{expected} is not among {start:#?}");
+    }
+
+    let report = Report::new(&"website".into(), &widget("w"));
+    let reconciled = |report: &Report| metrics.reconciled(report, Duration::ZERO, at(1));
     let retry = |fault| Outcome::Retry { fault, not_before: None };
     for outcome in [
         Outcome::Done { requeue_after: None },
@@ -176,6 +264,67 @@ fn every_result_of_a_reconcile_is_in_the_list_that_is_removed_with_a_plugin() {
         retry(Fault::Plugin),
         retry(Fault::Conflict),
     ] {
-        assert!(RECONCILE_RESULTS.contains(&reconcile_result(outcome)));
+        reconciled(&Report { outcome, pruned: vec![widget("a")], ..report.clone() });
     }
+    for reason in Reason::ALL {
+        reconciled(&Report { failure: Some((*reason, String::new())), ..report.clone() });
+    }
+    let keys = || vec![widget("a")];
+    let applied = Applied { created: keys(), updated: keys(), unchanged: 1, ..Applied::default() };
+    metrics.applied("website", &applied);
+    metrics.panicked("website");
+    metrics.memo("website", true);
+    metrics.memo("website", false);
+    metrics.guest_call("website", Duration::ZERO, 1);
+    metrics.plan_limited("website");
+    for result in [StatusWrite::Written, StatusWrite::Unchanged, StatusWrite::Deferred, StatusWrite::Failed] {
+        metrics.status("website", &written(Ok(result)));
+    }
+    for answer in answers() {
+        metrics.status("website", &written(Err(status_error(answer))));
+    }
+    for state in [
+        WatchState::Live,
+        WatchState::Missing("why".into()),
+        WatchState::Forbidden("why".into()),
+        WatchState::Failing("why".into()),
+    ] {
+        metrics.watch_state(&watch(None), &state);
+    }
+    for verb in VERBS {
+        metrics.api_request(verb, Ok(()));
+        for answer in answers() {
+            metrics.api_request(verb, Err(&answer));
+        }
+    }
+    metrics.watches_counted(&[(watch(None), opened(2))]);
+    assert_eq!(series(&metrics), start);
+}
+
+/// Every row of the table.
+fn answers() -> Vec<Answer> {
+    let rows = vec![
+        Answer::VersionConflict,
+        Answer::UidMismatch,
+        Answer::FieldConflict(Vec::new()),
+        Answer::AlreadyExists,
+        Answer::Unauthorized,
+        Answer::Forbidden,
+        Answer::QuotaExceeded,
+        Answer::Denied,
+        Answer::NamespaceTerminating,
+        Answer::NotFound,
+        Answer::KindNotFound,
+        Answer::Expired,
+        Answer::Invalid(Vec::new()),
+        Answer::TooLarge,
+        Answer::TooManyRequests,
+        Answer::Unavailable,
+        Answer::Timeout,
+        Answer::Connection,
+        Answer::Undecodable,
+        Answer::GateClosed,
+    ];
+    assert_eq!(rows.iter().map(Answer::as_str).collect::<Vec<_>>(), ANSWERS);
+    rows
 }

@@ -1,6 +1,6 @@
 //! A plugin's kinds: as the API server serves them, or what is awaited.
 
-use super::{Error, LOOK_AGAIN, Rollout, say};
+use super::{Error, Rollout, say};
 use crate::{
     manifest::Manifest,
     object::Gvk,
@@ -10,7 +10,7 @@ use crate::{
         reads::Sources,
         watch::{WatchKey, WatchState},
     },
-    plugins::{children_watch, selection_watch},
+    plugins::{Obstacle, children_watch, selection_watch},
     report::Reason,
 };
 use std::{collections::BTreeSet, sync::Arc};
@@ -20,8 +20,8 @@ pub(super) struct Resolved {
     /// Every watch it wants.
     pub(super) watches: BTreeSet<WatchKey>,
     /// What stands against serving, until somebody mends it.
-    pub(super) obstacle: Option<(Reason, String)>,
-    /// The parent kind and the others, if nothing does.
+    pub(super) obstacle: Option<Obstacle>,
+    /// The parent kind, and those of the others that are served.
     pub(super) ready: Option<(Arc<Kind>, Sources)>,
 }
 
@@ -59,21 +59,14 @@ impl Rollout {
                 Err(error) => return Err(error),
             };
             match r#use {
-                Use::Parent => {
-                    if manifest.status && kind.status.is_none() {
-                        // The next look, after the CRD may have changed, asks the API server again.
-                        self.discovery.forget(gvk);
-                        self.pending.later(name, LOOK_AGAIN);
-                        resolved.obstacle.get_or_insert_with(|| say::without_status(gvk));
-                    }
-                    parent_kind = Some(kind);
-                }
+                Use::Parent => parent_kind = Some(kind),
                 Use::Child => drop(sources.children.insert(gvk.clone(), (watch.clone(), kind.namespaced))),
                 Use::Read => drop(sources.reads.insert(gvk.clone(), (watch.clone(), kind.namespaced))),
             }
             resolved.watches.insert(watch);
         }
-        if resolved.obstacle.is_none() {
+        // Without one of the others it is in force all the same, to tell its parents.
+        if resolved.obstacle.as_ref().is_none_or(|(reason, _)| *reason == Reason::KindMissing) {
             resolved.ready = parent_kind.map(|kind| (kind, sources));
         }
         Ok(resolved)

@@ -40,10 +40,15 @@ impl Pending {
         self.change(|state| state.all = true);
     }
 
-    /// Look at this one after some time.
+    /// Look at this one after some time; the soonest of several times counts.
     pub fn later(&self, name: &Arc<str>, after: Duration) {
         self.change(|state| {
-            state.later.insert((Instant::now() + after, name.clone()));
+            let due = Instant::now() + after;
+            let before = state.later.iter().find(|(_, other)| other == name).cloned();
+            if before.as_ref().is_none_or(|(before, _)| due < *before) {
+                before.map(|before| state.later.remove(&before));
+                state.later.insert((due, name.clone()));
+            }
         });
     }
 
@@ -96,5 +101,18 @@ mod tests {
         assert_eq!(pending.take().await, Some(BTreeSet::from(["b".into()])));
         pending.add_all();
         assert_eq!(pending.take().await, None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn pending_keeps_the_soonest_of_several_times() {
+        let pending = Pending::default();
+        let start = Instant::now();
+        for seconds in [20, 5, 60] {
+            pending.later(&"a".into(), Duration::from_secs(seconds));
+        }
+        pending.take().await;
+        assert_eq!(start.elapsed(), Duration::from_secs(5));
+        pending.later(&"b".into(), Duration::from_secs(100));
+        assert_eq!(pending.take().await, Some(BTreeSet::from(["b".into()])));
     }
 }

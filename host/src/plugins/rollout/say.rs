@@ -1,15 +1,16 @@
 //! What a `Plugin` says: its conditions and fields, and its events, in words an author can act on.
 
-use super::{Error, Known, Refused, Rollout, plugin_gvk};
+use super::{Error, Known, Refused, Rollout, degraded, plugin_gvk};
 use crate::{
     act::{events::Event, status},
     decide::plan::{Condition, ConditionStatus},
     manifest::Manifest,
     object::{Gvk, Object},
+    observe::discovery::ConditionList,
     plugins::{ActivePlugin, load::Version, source},
     report::Reason,
 };
-use std::{collections::BTreeSet, fmt::Write as _, sync::Arc};
+use std::{collections::BTreeSet, fmt::Write as _, sync::Arc, time::Duration};
 
 /// The field manager of what the host itself says.
 pub(super) const MANAGER: &str = "oarlock/host";
@@ -33,7 +34,6 @@ pub(super) enum State {
 impl Rollout {
     /// Records what a plugin's children may be, and leaves all else that its `Plugin` says as it stands.
     pub(super) async fn record_kinds(&self, settings: &Object, kinds: &BTreeSet<Gvk>) -> Result<(), Error> {
-        let kind = self.discovery.kind(&plugin_gvk()).await?;
         let status = settings.status.as_deref().and_then(|status| serde_json::from_str(status).ok());
         let mut fields: serde_json::Map<_, _> = status.unwrap_or_default();
         fields.retain(|name, _| !matches!(&**name, "conditions" | "observedGeneration"));
@@ -44,9 +44,7 @@ impl Rollout {
             keep_other_own: true,
             observed_generation: settings.generation,
         };
-        let now = crate::clock::wall();
-        status::write(&self.client, &self.cache, &kind, settings, &desired, MANAGER, &[], &now).await?;
-        Ok(())
+        self.write(settings, &desired).await
     }
 
     /// Writes the status of a `Plugin` if something in it differs. `kinds`: what its children may be.
@@ -58,8 +56,8 @@ impl Rollout {
         kinds: Option<&BTreeSet<Gvk>>,
         state: &State,
     ) -> Result<(), Error> {
-        let kind = self.discovery.kind(&plugin_gvk()).await?;
         let in_force = self.registry.now().plugins.get(name).cloned();
+        let recorded = recorded(settings);
         let mut fields = serde_json::Map::new();
         if let Some(plugin) = &in_force {
             fields.insert(
@@ -78,23 +76,49 @@ impl Rollout {
                 }),
             );
         }
-        let kinds: Vec<_> = match kinds {
-            Some(kinds) => texts(kinds),
-            None => recorded_kinds(settings),
+        let condition_types = match in_force.as_deref() {
+            Some(plugin) if has_atomic_conditions(plugin) => plugin.condition_types.all(),
+            Some(_) => Vec::new(),
+            None => recorded.condition_types,
         };
-        if !kinds.is_empty() {
-            fields.insert("kinds".to_owned(), kinds.into());
+        for (name, list) in
+            [("kinds", kinds.map_or(recorded.kinds, texts)), ("conditionTypes", condition_types)]
+        {
+            if !list.is_empty() {
+                fields.insert(name.to_owned(), list.into());
+            }
         }
+        let mut conditions = vec![ready(state, known, in_force.as_deref()), loaded(state, known)];
+        conditions
+            .extend(in_force.and_then(|plugin| degraded::condition(&plugin, settings, known.unproven())));
         let desired = status::Desired {
             fields: Some(fields),
-            conditions: vec![ready(state, known, in_force.as_deref()), loaded(state, known)],
+            conditions,
             keep_other_own: false,
             observed_generation: settings.generation,
         };
-        let now = crate::clock::wall();
-        status::write(&self.client, &self.cache, &kind, settings, &desired, MANAGER, &[], &now).await?;
-        Ok(())
+        self.write(settings, &desired).await
     }
+
+    async fn write(&self, settings: &Object, desired: &status::Desired) -> Result<(), Error> {
+        let writer = status::Writer {
+            client: &self.client,
+            cache: &self.cache,
+            kind: &*self.discovery.kind(&plugin_gvk()).await?,
+            manager: MANAGER,
+            own_types: &[],
+            refused: None,
+            rest: Duration::ZERO,
+            now: &crate::clock::wall(),
+        };
+        status::write(writer, settings, desired).await.result.map(drop)
+    }
+}
+
+/// Whether the list of conditions of its parents does not tell whose each is.
+fn has_atomic_conditions(plugin: &ActivePlugin) -> bool {
+    let status = plugin.parent_kind.status.as_ref();
+    status.is_some_and(|status| status.conditions == Some(ConditionList::Atomic))
 }
 
 fn ready(state: &State, known: &Known, in_force: Option<&ActivePlugin>) -> Condition {
@@ -171,7 +195,7 @@ fn loaded(state: &State, known: &Known) -> Condition {
     }
 }
 
-fn condition(r#type: &str, status: ConditionStatus, reason: Reason, message: String) -> Condition {
+pub(super) fn condition(r#type: &str, status: ConditionStatus, reason: Reason, message: String) -> Condition {
     Condition { r#type: r#type.to_owned(), status, reason: reason.as_str().to_owned(), message }
 }
 
@@ -185,7 +209,7 @@ fn short(digest: &str) -> &str {
 
 /// The kinds that this plugin may have children of: those it declares, and those any version before declared.
 pub(super) fn kinds(settings: &Object, manifest: &Manifest) -> BTreeSet<Gvk> {
-    let recorded = recorded_kinds(settings);
+    let recorded = recorded(settings).kinds;
     let recorded = recorded.iter().filter_map(|text| text.split_once(' '));
     recorded
         .map(|(api_version, kind)| Gvk::new(api_version, kind))
@@ -197,15 +221,19 @@ fn texts(kinds: &BTreeSet<Gvk>) -> Vec<String> {
     kinds.iter().map(|gvk| format!("{} {}", gvk.api_version(), gvk.kind)).collect()
 }
 
-pub(super) fn recorded_kinds(settings: &Object) -> Vec<String> {
-    #[derive(serde::Deserialize)]
-    struct Recorded {
-        #[serde(default)]
-        kinds: Vec<String>,
-    }
-    let Some(status) = &settings.status else { return Vec::new() };
+/// What a `Plugin` remembers of the plugin's past.
+#[derive(Default, serde::Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct Recorded {
+    /// As `apiVersion kind`.
+    pub(super) kinds: Vec<String>,
+    pub(super) condition_types: Vec<String>,
+}
+
+pub(super) fn recorded(settings: &Object) -> Recorded {
     // The schema is ours; what does not fit it was not written by a host.
-    serde_json::from_str::<Recorded>(status).map(|recorded| recorded.kinds).unwrap_or_default()
+    let status = settings.status.as_deref();
+    status.and_then(|status| serde_json::from_str(status).ok()).unwrap_or_default()
 }
 
 pub(super) fn refused(refused: &Refused, config_map: &Object) -> Event {
@@ -241,11 +269,6 @@ pub(super) fn forbidden(gvk: &Gvk, why: &str, manifest: &Manifest) -> (Reason, S
         "an earlier version of the plugin had children of this kind, which may be left: keep its rights to them"
     };
     (Reason::KindForbidden, format!("{gvk} may not be listed and watched: {why}; {remedy}"))
-}
-
-pub(super) fn without_status(gvk: &Gvk) -> (Reason, String) {
-    let remedy = "add `subresources: {status: {}}` to that version in its CRD";
-    (Reason::StatusUnsupported, format!("{gvk} has no status subresource; {remedy}"))
 }
 
 pub(super) fn source_reason(error: &source::Error) -> Reason {

@@ -1,7 +1,10 @@
 use super::*;
 use crate::{
     object::ContentHash,
-    observe::{client::Scope, reads::Read},
+    observe::{
+        client::Scope,
+        reads::{Memo, Planned, Read},
+    },
 };
 use serde_json::{Value, json};
 
@@ -56,8 +59,11 @@ fn child(plugin: &str, owner: &[(&str, &str, &str)]) -> Arc<Object> {
 }
 
 fn check(watch: &WatchKey, before: Option<Arc<Object>>, after: Option<Arc<Object>>, memos: &Memos) -> String {
-    let change = Change { watch: watch.clone(), before, after };
-    let requests = requests(&change, &subscriptions(), memos);
+    texts(&Change { watch: watch.clone(), before, after, is_own: false }, memos)
+}
+
+fn texts(change: &Change, memos: &Memos) -> String {
+    let requests = requests(change, &subscriptions(), memos);
     let texts = requests
         .iter()
         .map(|(parent, trigger)| format!("{}: {} {}", parent.plugin, parent.parent, trigger.as_str()));
@@ -102,6 +108,30 @@ fn change_of_a_parent_is_told_apart_by_what_changed() {
     ] {
         assert_eq!(check(&website(), before, after, &Memos::default()), expected, "{name}");
     }
+}
+
+/// Own status writes wake nobody by themselves, but for a guest that looks at its status.
+#[test]
+fn own_write_of_a_status_goes_to_those_who_read_it() {
+    let memos = Memos::default();
+    let parent = object(&website(), &[]).key.clone();
+    let memo = |read| Memo {
+        digest: "d".into(),
+        parent: ("uid".into(), ContentHash::default()),
+        reads: [(read, ContentHash::default())].into(),
+        answer: Ok(Planned::default()),
+    };
+    for (plugin, read) in [("website", Read::PreviousStatus), ("labeller", Read::Children)] {
+        let _ = memos.record(&ParentRef { plugin: plugin.into(), parent: parent.clone() }, memo(read));
+    }
+    let with = |field, value: u32| Some(object(&website(), &[(field, json!(value))]));
+    let own =
+        |field| Change { watch: website(), before: with(field, 1), after: with(field, 2), is_own: true };
+    assert_eq!(texts(&own("status"), &memos), "website: Website demo/o parent_status");
+    assert_eq!(texts(&own("status"), &Memos::default()), "");
+    // The answer to a write shows an edit before the watch does.
+    let both = "website: Website demo/o parent, labeller: Website demo/o parent";
+    assert_eq!(texts(&own("spec"), &memos), both);
 }
 
 #[test]
@@ -151,7 +181,13 @@ fn change_of_an_object_that_was_read_goes_to_its_readers() {
         parent: ObjectKey { gvk: website().gvk, namespace: Some("demo".into()), name: "w".into() },
     };
     let read = Read::Get { watch: config_maps.clone(), namespace: Some("demo".into()), name: "o".into() };
-    let _ = memos.record_reads(&reader, &[(read, ContentHash::default())]);
+    let memo = Memo {
+        digest: "d".into(),
+        parent: ("uid".into(), ContentHash::default()),
+        reads: [(read, ContentHash::default())].into(),
+        answer: Ok(Planned::default()),
+    };
+    let _ = memos.record(&reader, memo);
     let of = |status: u32| Some(object(&config_maps, &[("status", json!(status))]));
     let to_reader = "website: Website demo/w read";
     for (before, after, expected) in

@@ -198,6 +198,29 @@ fn forgotten_plugin_has_nothing_left_but_what_is_in_flight() {
 }
 
 #[test]
+fn look_tells_what_a_key_waits_for_and_changes_nothing() {
+    let mut queue = Queue::new(0);
+    let key = key("p", "a");
+    assert_eq!(queue.look(&key), None);
+    let look = |waits, triggers: &[Trigger], failures| {
+        Some(Look { waits, triggers: triggers.iter().copied().collect(), failures })
+    };
+    queue.add(key.clone(), Trigger::Parent, ms(1));
+    assert_eq!(queue.look(&key), look(Waits::Worker { since: ms(1) }, &[Trigger::Parent], 0));
+    queue.take(ms(2)).unwrap();
+    queue.add(key.clone(), Trigger::Child, ms(3));
+    assert_eq!(queue.look(&key), look(Waits::Result, &[Trigger::Child], 0));
+    queue.finish(&key, DONE, ms(4));
+    queue.take(ms(4)).unwrap();
+    queue.finish(&key, Outcome::Retry { fault: Fault::Api, not_before: Some(secs(7)) }, secs(1));
+    assert_eq!(queue.look(&key), look(Waits::BackOff { until: secs(8) }, &[], 1));
+    queue.take(secs(8)).unwrap();
+    queue.finish(&key, Outcome::Done { requeue_after: Some(secs(2)) }, secs(9));
+    assert_eq!(queue.look(&key), look(Waits::Requeue { until: secs(11) }, &[], 0));
+    assert_eq!(queue.take(secs(11)).unwrap().triggers, BTreeSet::from([Trigger::Requeue]));
+}
+
+#[test]
 fn finish_of_a_key_that_is_not_in_flight_changes_nothing() {
     let mut queue = Queue::new(0);
     queue.finish(&key("p", "a"), FAILED, ms(0));

@@ -1,0 +1,45 @@
+//! A version comes into force, or how it stands there changes; its parents are planned again.
+
+use super::Rollout;
+use crate::{observe::reads::ParentRef, plugins::ActivePlugin, report::Trigger};
+use std::collections::BTreeSet;
+use tracing::info;
+
+impl Rollout {
+    /// Puts a version in force if it differs from what serves, and has its parents planned.
+    pub(super) fn activate(&self, plugin: ActivePlugin, serving: Option<&ActivePlugin>, synced: bool) {
+        let name = plugin.name.clone();
+        let changed = serving.is_none_or(|serving| {
+            serving.digest != plugin.digest
+                || serving.paused != plugin.paused
+                || serving.limits != plugin.limits
+                || serving.parent_kind != plugin.parent_kind
+        });
+        let moved = serving.is_none_or(|serving| {
+            serving.watches().collect::<BTreeSet<_>>() != plugin.watches().collect::<BTreeSet<_>>()
+        });
+        let obstructed = serving.is_some_and(|serving| serving.obstacle != plugin.obstacle);
+        let parents = plugin.parents.clone();
+        if changed || moved {
+            info!(
+                plugin = &*name,
+                digest = &*plugin.digest,
+                version = plugin.manifest.version,
+                "version in force"
+            );
+            self.metrics.plugin_active(&plugin.name, &plugin.manifest.version, &plugin.digest);
+        }
+        if changed || moved || obstructed {
+            self.registry.activate(plugin);
+        }
+        if changed || moved || obstructed || synced {
+            let snapshot = self.cache.snapshot();
+            let trigger = if changed { Trigger::Plugin } else { Trigger::Listed };
+            self.dispatch.add(
+                snapshot
+                    .list(&parents, None)
+                    .map(|parent| (ParentRef { plugin: name.clone(), parent: parent.key.clone() }, trigger)),
+            );
+        }
+    }
+}
