@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use kube::api::{Patch, PatchParams};
 use oarlock_tests::throughout;
 use serde_json::{Value, json};
 
@@ -11,20 +10,6 @@ use crate::world::{Lab, World, condition, says, string, website};
 
 fn config_map(name: &str, data: &Value) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data})
-}
-
-/// A Deployment without replicas: somebody else's business.
-fn deployment(name: &str, image: &str) -> Value {
-    json!({
-        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name},
-        "spec": {
-            "selector": {"matchLabels": {"app": name}},
-            "template": {
-                "metadata": {"labels": {"app": name}, "annotations": null},
-                "spec": {"nodeSelector": null, "containers": [{"name": "main", "image": image}]},
-            },
-        },
-    })
 }
 
 /// Rule A3.
@@ -201,72 +186,6 @@ async fn kind_that_a_new_version_does_not_know_is_pruned() -> Result<()> {
     Ok(())
 }
 
-/// B013.
-#[tokio::test]
-async fn replicas_stay_with_the_autoscaler() -> Result<()> {
-    let world = World::new("children-scale").await?;
-    world.set_plan("w1", json!({"children": [deployment("web", "nginx:1.29")]})).await?;
-    world.until_says("Widget", "w1", ["Ready", "True", "ChildrenReady"]).await?;
-    let scale = json!({"spec": {"replicas": 5}});
-    let params = PatchParams { field_manager: Some("autoscaler".to_owned()), ..PatchParams::default() };
-    world.api("Deployment").patch_scale("web", &params, &Patch::Merge(scale)).await?;
-    world.set_plan("w1", json!({"children": [deployment("web", "nginx:1.30")]})).await?;
-    let web = world.until("Deployment", "web", "five pods of the new image", |deployment| {
-        let image = string(deployment, "/spec/template/spec/containers/0/image");
-        ensure!(image == "nginx:1.30", "{image}");
-        ensure!(deployment["status"]["updatedReplicas"] == 5, "{}", deployment["status"]);
-        Ok(())
-    });
-    let web = web.await?;
-    assert_eq!(web["spec"]["replicas"], 5);
-    let managers = web["metadata"]["managedFields"].as_array().unwrap();
-    let ours: Vec<_> = managers.iter().filter(|entry| entry["manager"] == "oarlock/widget").collect();
-    assert_eq!(ours.len(), 1);
-    assert!(ours[0]["fieldsV1"]["f:spec"]["f:replicas"].is_null(), "{}", ours[0]);
-    world.until_says("Widget", "w1", ["Ready", "True", "ChildrenReady"]).await?;
-    Ok(())
-}
-
-/// B004, B005, B007: what the API server writes in another way is no difference.
-#[tokio::test]
-async fn nulls_empties_and_quantities_are_applied_once() -> Result<()> {
-    let world = World::new("children-forms").await?;
-    let resources = json!({
-        "requests": {"cpu": "1000m", "memory": "1000M"}, "limits": {"cpu": "1.5", "memory": "1000M"},
-    });
-    let stateful_set = json!({
-        "apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "db", "annotations": {}},
-        "spec": {
-            "serviceName": "db", "replicas": 1, "selector": {"matchLabels": {"app": "db"}},
-            "template": {
-                "metadata": {"labels": {"app": "db"}},
-                "spec": {"tolerations": [], "containers": [
-                    {"name": "main", "image": "db", "env": [], "resources": resources},
-                ]},
-            },
-        },
-    });
-    let service = json!({
-        "apiVersion": "v1", "kind": "Service", "metadata": {"name": "db"},
-        "spec": {"selector": {"app": "db"}, "externalIPs": [], "ports": [{"port": 5432}]},
-    });
-    let children =
-        json!([deployment("web", "nginx"), stateful_set, service, config_map("empty", &json!({}))]);
-    world.set_plan("w1", json!({"children": children, "requeueAfterMs": 500})).await?;
-    world.until_says("Widget", "w1", ["Ready", "True", "ChildrenReady"]).await?;
-    let db = world.get("StatefulSet", "db").await?;
-    assert_eq!(db["metadata"]["generation"], 1);
-    assert_eq!(string(&db, "/spec/template/spec/containers/0/resources/limits/cpu"), "1500m");
-
-    world.until_told("Widget", "w1", ["Created", "db", ""]).await?;
-    let mut audit = world.plane.audit().await?;
-    let from = audit.mark().await?;
-    throughout(Duration::from_secs(4), "nothing is written", async || Ok::<_, anyhow::Error>(())).await?;
-    let to = audit.mark().await?;
-    assert_eq!(world.host_writes(&audit, from, to), [""; 0]);
-    Ok(())
-}
-
 /// B032: an immutable field is an answer; the sibling is updated all the same.
 #[tokio::test]
 async fn change_of_an_immutable_field_is_told_and_its_sibling_changed() -> Result<()> {
@@ -336,7 +255,7 @@ async fn read_object_that_changes_calls_the_guest_and_an_unrelated_one_does_not(
 }
 
 /// The family that counts calls of guests.
-const GUEST_CALLS: &str = "oarlock_guest_call_duration_seconds_count";
+pub(crate) const GUEST_CALLS: &str = "oarlock_guest_call_duration_seconds_count";
 
 /// `children.list` shows how far children are, and wakes the guest when that changes.
 #[tokio::test]

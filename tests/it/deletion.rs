@@ -1,9 +1,14 @@
 //! Plugins that have a say when their objects go.
 
-use anyhow::{Result, ensure};
-use serde_json::json;
+use std::time::Duration;
 
-use crate::world::{Lab, says};
+use anyhow::{Result, ensure};
+use futures::future::try_join_all;
+use kube::api::{Patch, PatchParams};
+use oarlock_tests::{eventually, throughout};
+use serde_json::{Value, json};
+
+use crate::world::{DEADLINE, Lab, World, says};
 
 const FINALIZER: &str = "oarlock.dev/widget";
 
@@ -98,7 +103,7 @@ async fn finalizers_go_with_the_version_that_put_them_there() -> Result<()> {
         Ok(())
     };
     let free = async |name: &str| -> Result<()> {
-        let is_free = |widget: &serde_json::Value| {
+        let is_free = |widget: &Value| {
             ensure!(widget["metadata"]["finalizers"].is_null(), "{}", widget["metadata"]);
             Ok(())
         };
@@ -117,5 +122,96 @@ async fn finalizers_go_with_the_version_that_put_them_there() -> Result<()> {
     world.plugin("widget", "website").await?;
     free("w2").await?;
     world.delete_plugin("widget").await?;
+    host.stop().await
+}
+
+/// Changes the finalizers of a Widget as another controller does: reads them, and writes them if nobody else did.
+async fn edit_finalizers(world: &World, name: &str, edit: impl Fn(&mut Vec<String>)) -> Result<()> {
+    eventually(DEADLINE, "finalizers are edited", async || -> Result<()> {
+        let Some(widget) = world.find("Widget", name).await? else { return Ok(()) };
+        let mut finalizers: Vec<String> =
+            serde_json::from_value(widget["metadata"]["finalizers"].clone()).unwrap_or_default();
+        edit(&mut finalizers);
+        let version = &widget["metadata"]["resourceVersion"];
+        let metadata = json!({"resourceVersion": version, "finalizers": finalizers});
+        let patch = Patch::Merge(json!({"metadata": metadata}));
+        world.api("Widget").patch(name, &PatchParams::default(), &patch).await?;
+        Ok(())
+    })
+    .await
+}
+
+fn finalizers(object: &Value) -> Vec<&str> {
+    let finalizers = object["metadata"]["finalizers"].as_array().into_iter().flatten();
+    finalizers.filter_map(Value::as_str).collect()
+}
+
+/// B010: 20 objects at once, so that the host meets each at another moment of what others do.
+#[tokio::test]
+async fn finalizer_is_added_and_removed_beside_others_that_come_and_go() -> Result<()> {
+    const X: &str = "a.example.org/x";
+    const Y: &str = "b.example.org/y";
+    const Z: &str = "c.example.org/z";
+    let lab = Lab::enter("deletion-race").await?;
+    let world = &lab.world;
+    let host = lab.host().await?;
+    world.plugin("widget", "widget-finalizes").await?;
+    let names: Vec<_> = (0..20).map(|n| format!("w{n}")).collect();
+    let add = async |name: &String, finalizer: &str| {
+        edit_finalizers(world, name, |finalizers| finalizers.push(finalizer.to_owned())).await
+    };
+    let remove = async |name: &String, finalizer: &str| {
+        edit_finalizers(world, name, |finalizers| finalizers.retain(|other| other != finalizer)).await
+    };
+    try_join_all(names.iter().map(async |name| {
+        world.set("Widget", name, json!({"text": "hi"})).await?;
+        for finalizer in [X, Y, Z] {
+            add(name, finalizer).await?;
+        }
+        world.until_says("Widget", name, ["Ready", "True", "ChildrenReady"]).await?;
+        // Each once, ours among them.
+        let widget = world.get("Widget", name).await?;
+        let mut found = finalizers(&widget);
+        found.sort_unstable();
+        assert_eq!(found, [X, Y, Z, FINALIZER]);
+        anyhow::Ok(())
+    }))
+    .await?;
+
+    let mut audit = world.plane.audit().await?;
+    let from = audit.mark().await?;
+    try_join_all(names.iter().map(async |name| {
+        world.delete("Widget", name).await?;
+        remove(name, X).await?;
+        remove(name, Z).await
+    }))
+    .await?;
+    for name in &names {
+        world
+            .until("Widget", name, "has one finalizer, somebody else's", |widget| {
+                ensure!(finalizers(widget) == [Y], "{:?}", finalizers(widget));
+                Ok(())
+            })
+            .await?;
+    }
+    throughout(Duration::from_secs(1), "it stays at that", async || {
+        for widget in world.list("Widget", None).await? {
+            ensure!(finalizers(&widget) == [Y], "{:?}", finalizers(&widget));
+        }
+        anyhow::Ok(())
+    })
+    .await?;
+    let to = audit.mark().await?;
+    let writes = world.host_writes(&audit, from, to);
+    let removed =
+        writes.iter().filter(|write| write.starts_with("patch widgets ") && write.ends_with(" 200")).count();
+    assert_eq!(removed, names.len(), "{writes:?}");
+    // A race that was lost is nobody's trouble.
+    for name in &names {
+        let events = world.events("Widget", name).await?;
+        ensure!(events.iter().all(|event| !event.starts_with("Warning")), "{events:?}");
+        remove(name, Y).await?;
+        world.until_gone("Widget", name).await?;
+    }
     host.stop().await
 }

@@ -5,16 +5,27 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may panic, and its message is what it is for")]
 
+mod bundle;
 mod children;
 mod cli;
 mod cluster;
 mod deletion;
 mod demo;
 mod deploy;
+mod explain;
+mod failures;
+mod forms;
+mod lag;
+mod limits;
+mod loops;
 mod mistakes;
+mod model;
 mod plugins;
+mod proxy;
 mod quiet;
+mod readiness;
 mod restart;
 mod status;
+mod status_shapes;
 mod tidy;
 mod world;

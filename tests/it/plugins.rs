@@ -7,7 +7,7 @@ use oarlock_tests::host;
 use oarlock_tests::throughout;
 use serde_json::json;
 
-use crate::world::{Lab, World, condition, says, string};
+use crate::world::{Lab, World, condition, string};
 
 async fn no_child(world: &World, name: &str) -> Result<()> {
     throughout(Duration::from_secs(1), "nothing is done for it", async || {
@@ -111,43 +111,6 @@ async fn plugin_without_its_source_is_told_and_comes_back_without_a_write() -> R
     let to = audit.mark().await?;
     let writes = world.host_writes(&audit, from, to);
     assert!(writes.iter().all(|write| !write.contains("w1")), "{writes:?}");
-    host.stop().await
-}
-
-/// B001, B016.
-#[tokio::test]
-async fn parent_kind_without_a_status_is_told_and_noticed_when_mended() -> Result<()> {
-    let lab = Lab::enter("plugins-status").await?;
-    let world = &lab.world;
-    let crd = world.get("CustomResourceDefinition", "widgets.cases.example.com").await?;
-    let versions = &crd["spec"]["versions"];
-    let mut without = versions.clone();
-    without[0]["subresources"].take();
-    world
-        .merge(
-            "CustomResourceDefinition",
-            "widgets.cases.example.com",
-            json!({"spec": {"versions": without}}),
-        )
-        .await?;
-
-    let host = lab.host().await?;
-    world.source("widget", &[("plugin.wasm", &host::component("widget")?)]).await?;
-    let plugin = world.until_says("Plugin", "widget", ["Ready", "False", "StatusUnsupported"]).await?;
-    let message = string(condition(&plugin, "Ready").unwrap(), "/message");
-    assert!(message.contains("Widget") && message.contains("subresources"), "{message}");
-
-    world
-        .merge(
-            "CustomResourceDefinition",
-            "widgets.cases.example.com",
-            json!({"spec": {"versions": versions}}),
-        )
-        .await?;
-    world.until_says("Plugin", "widget", ["Ready", "True", "Active"]).await?;
-    world.set("Widget", "w1", json!({"text": "hi"})).await?;
-    let widget = world.until_says("Widget", "w1", ["Ready", "True", "ChildrenReady"]).await?;
-    says(&widget, "Synced", "True", "Written")?;
     host.stop().await
 }
 

@@ -17,8 +17,8 @@ use kube::api::{
 use kube::{Api, Client};
 use oarlock_tests::audit::{Audit, Mark, Request};
 use oarlock_tests::cluster::ControlPlane;
-use oarlock_tests::eventually;
 use oarlock_tests::host::{self, Host, NAMESPACE, Options};
+use oarlock_tests::{eventually, throughout};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tokio::sync::{Mutex, MutexGuard, OnceCell};
@@ -73,11 +73,12 @@ pub(crate) async fn website(world: &World, version: &str) -> Result<MutexGuard<'
 /// What an operator installs: the CRD of plugins, the host's rights, the example kinds, the rights for them.
 fn install(plane: &ControlPlane) -> Result<()> {
     kubectl(plane, ["apply", "--server-side", "-k", &format!("{REPOSITORY}/deploy")], None)?;
-    for crd in ["plugins/website/crd.yaml", "tests/guests/widget/crd.yaml"] {
+    for crd in ["plugins/website/crd.yaml", "plugins/bundle/crd.yaml", "tests/guests/widget/crd.yaml"] {
         kubectl(plane, ["apply", "--server-side", "-f", &format!("{REPOSITORY}/{crd}")], None)?;
     }
     // The second version needs a superset of the first one's rights.
     grant(plane, "widget")?;
+    grant(plane, "bundle")?;
     grant(plane, "website-v2")
 }
 
@@ -144,6 +145,7 @@ fn resource(kind: &str) -> ApiResource {
         "ConfigMap" => ("", "v1", "configmaps"),
         "Service" => ("", "v1", "services"),
         "Pod" => ("", "v1", "pods"),
+        "PersistentVolume" => ("", "v1", "persistentvolumes"),
         "ResourceQuota" => ("", "v1", "resourcequotas"),
         "Event" => ("events.k8s.io", "v1", "events"),
         "Deployment" => ("apps", "v1", "deployments"),
@@ -155,6 +157,7 @@ fn resource(kind: &str) -> ApiResource {
         "ClusterRoleBinding" => ("rbac.authorization.k8s.io", "v1", "clusterrolebindings"),
         "Plugin" => ("oarlock.dev", "v1alpha1", "plugins"),
         "Website" => ("demo.oarlock.dev", "v1", "websites"),
+        "Bundle" => ("demo.oarlock.dev", "v1", "bundles"),
         "ConfigMapSet" => ("demo.oarlock.dev", "v1", "configmapsets"),
         "Widget" => ("cases.example.com", "v1", "widgets"),
         other => panic!("no test knows the kind {other}"),
@@ -162,7 +165,8 @@ fn resource(kind: &str) -> ApiResource {
     ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural)
 }
 
-const CLUSTER_SCOPED: [&str; 4] = ["Namespace", "CustomResourceDefinition", "ClusterRoleBinding", "Plugin"];
+const CLUSTER_SCOPED: [&str; 5] =
+    ["Namespace", "PersistentVolume", "CustomResourceDefinition", "ClusterRoleBinding", "Plugin"];
 
 impl World {
     /// A namespace beside the shared host.
@@ -333,7 +337,7 @@ impl World {
     }
 
     /// The end of the host's log.
-    fn host_log(&self) -> String {
+    pub(crate) fn host_log(&self) -> String {
         let path = self.plane.dir().join("oarlock.log");
         let log = fs::read(&path).unwrap_or_default();
         let log = String::from_utf8_lossy(&log);
@@ -383,6 +387,27 @@ impl World {
     pub(crate) async fn delete_plugin(&self, name: &str) -> Result<()> {
         self.delete_source(name).await?;
         or_gone(self.api("Plugin").delete(name, &DeleteParams::default()).await)
+    }
+
+    /// Waits until the host has written nothing in this namespace for a moment, and sees that it stays at that:
+    /// a pass every 300 ms (`requeueAfterMs`), or a write that is merged into one a second, would not.
+    pub(crate) async fn until_at_rest(&self) -> Result<()> {
+        let quiet = async |audit: &mut Audit, duration: Duration| -> Result<()> {
+            let from = audit.mark().await?;
+            throughout(duration, "time passes", async || Ok::<_, anyhow::Error>(())).await?;
+            let to = audit.mark().await?;
+            let writes = self.host_writes(audit, from, to);
+            ensure!(writes.is_empty(), "the host wrote {writes:?}");
+            Ok(())
+        };
+        let audit = Mutex::new(self.plane.audit().await?);
+        self.eventually("the host has nothing left to write", async || {
+            quiet(&mut *audit.lock().await, Duration::from_millis(600)).await
+        })
+        .await?;
+        quiet(&mut *audit.lock().await, Duration::from_secs(2))
+            .await
+            .map_err(|error| error.context(self.host_log()))
     }
 
     /// What the host wrote in this namespace between two marks: `patch widgets/status w1 200`, ….

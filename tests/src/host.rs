@@ -88,6 +88,11 @@ impl Host {
         ready.await.map(drop).map_err(|error| error.context(self.log_tail()))
     }
 
+    /// Where it serves its admin endpoint: `127.0.0.1:40123`.
+    pub fn admin(&self) -> &str {
+        &self.admin
+    }
+
     /// The process number, which tells two starts apart.
     pub fn pid(&self) -> u32 {
         self.process.id()

@@ -3,6 +3,7 @@
 //! [`cluster::ControlPlane`] is a real Kubernetes control plane on loopback ports: etcd, API server, controller
 //! manager, scheduler, and kwok in the place of kubelets.
 //! [`audit::Audit`] answers who asked the API server for what, which is how a test shows that nothing was written.
+//! [`proxy::Proxy`] stands between the two and does to requests what networks and API servers do.
 //! [`host::Host`] is the program under test, in a process of its own.
 //! [`eventually`] waits for a condition, and [`throughout`] sees that one holds: tests poll and never sleep.
 
@@ -16,6 +17,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, timeout_at};
 pub mod audit;
 pub mod cluster;
 pub mod host;
+pub mod proxy;
 
 /// How often [`eventually`] looks: a fresh answer is rarely wanted sooner, and an API server bears it.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 /// and tools look once a second at best; etcd keeps every write.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// The statuses written within the last [`INTERVAL`]; nothing is kept of others.
+/// The statuses written within the last second; nothing is kept of others.
 #[derive(Debug, Default)]
 pub struct Pace {
     last: BTreeMap<ParentRef, Instant>,
