@@ -137,9 +137,6 @@ impl Reconciler {
             ),
             Err(error) => (None, Err(error)),
         };
-        if let Err(error) = &result.1 {
-            self.doubts.note(&pass.reference, error);
-        }
         self.conclude(&pass, function, result, &mut report).await;
         report
     }
@@ -191,29 +188,28 @@ impl Reconciler {
     /// Before anything is applied (rule D1). The write's response is a change of the parent: it comes again.
     async fn add_finalizer(&self, pass: &Pass, report: &mut Report) -> Result<(), client::Error> {
         let patch = finalizer::add_patch(&pass.parent, &pass.plugin.name);
-        let object = self.client.json_patch(&pass.plugin.parent_kind, &pass.parent.key, &patch).await?;
-        report.metadata_written = true;
+        let object = self.patch_finalizer(pass, &patch, report).await?;
         let in_force = self.registry.now();
         let is_wanted = in_force.plugins.get(&pass.plugin.name).is_some_and(|now| now.manifest.finalizes);
-        let undo = finalizer::remove_patch(&object, &pass.plugin.name).filter(|_| !is_wanted);
-        drop(self.cache.wrote(object));
         // The plugin ended meanwhile, and may have looked for finalizers before this one was there.
-        match undo {
-            Some(undo) => self.patch_finalizer(pass, &undo, report).await,
-            None => Ok(()),
+        if let Some(undo) = finalizer::remove_patch(&object, &pass.plugin.name).filter(|_| !is_wanted) {
+            self.patch_finalizer(pass, &undo, report).await?;
         }
+        Ok(())
     }
 
+    /// The parent as it is afterwards.
     async fn patch_finalizer(
         &self,
         pass: &Pass,
         patch: &str,
         report: &mut Report,
-    ) -> Result<(), client::Error> {
+    ) -> Result<Arc<Object>, client::Error> {
         let object = self.client.json_patch(&pass.plugin.parent_kind, &pass.parent.key, patch).await?;
         report.metadata_written = true;
-        drop(self.cache.wrote(object));
-        Ok(())
+        let object = Arc::new(object);
+        drop(self.cache.wrote(Arc::clone(&object)));
+        Ok(object)
     }
 
     /// Stage 3: children by server-side apply, then prune, only after all of them are in place (rule A6).
@@ -295,9 +291,9 @@ impl Reconciler {
 
     /// Nothing is left to do: the finalizer goes, and the object with it (rule D2).
     async fn release(&self, pass: &Pass, report: &mut Report) -> Result<(), client::Error> {
-        match finalizer::remove_patch(&pass.parent, &pass.plugin.name) {
-            Some(patch) => self.patch_finalizer(pass, &patch, report).await,
-            None => Ok(()),
+        if let Some(patch) = finalizer::remove_patch(&pass.parent, &pass.plugin.name) {
+            self.patch_finalizer(pass, &patch, report).await?;
         }
+        Ok(())
     }
 }

@@ -19,7 +19,7 @@ use crate::{
     observe::{
         cache::Cache,
         client::{self, Answer, Client},
-        discovery::Kind,
+        discovery::{Kind, StatusSchema},
     },
     report::StatusWrite,
 };
@@ -116,9 +116,9 @@ pub async fn write(writer: Writer<'_>, parent: &Object, desired: &Desired) -> Wr
     };
     let Some(schema) = &writer.kind.status else { return written };
     let (desired, undeclared) = declared::declared(desired, schema);
-    let of = refused::identity(&desired, schema);
-    written.refusal = writer.refused.filter(|refused| refused.is_of(of)).cloned();
-    written.result = attempts(writer, parent, &desired, &mut written, of).await;
+    let is_about_this = |refused: &&Refusal| refused.is_of(refused::identity(&desired, schema));
+    written.refusal = writer.refused.filter(is_about_this).cloned();
+    written.result = attempts(writer, schema, parent, &desired, &mut written).await;
     let undeclared = undeclared.into_iter().map(|path| Shortfall { path, refusal: None });
     let refused = written.refusal.iter().flat_map(|refusal| refusal.shortfalls.iter().cloned());
     written.shortfalls = undeclared.chain(refused).collect();
@@ -127,13 +127,12 @@ pub async fn write(writer: Writer<'_>, parent: &Object, desired: &Desired) -> Wr
 
 async fn attempts(
     writer: Writer<'_>,
+    schema: &StatusSchema,
     parent: &Object,
     desired: &Desired,
     written: &mut Written,
-    of: u64,
 ) -> Result<StatusWrite, client::Error> {
     let Writer { client, cache, kind, manager, own_types, now, .. } = writer;
-    let Some(schema) = &kind.status else { return Ok(StatusWrite::LeftAlone) };
     let mut current = Cow::Borrowed(parent);
     let mut is_taken_off = false;
     loop {
@@ -175,7 +174,8 @@ async fn attempts(
             }
             Answer::Invalid(paths) => {
                 written.refusals += 1;
-                let refusal = written.refusal.get_or_insert_with(|| Refusal::new(of));
+                let refusal =
+                    written.refusal.get_or_insert_with(|| Refusal::new(refused::identity(desired, schema)));
                 refusal.add(paths, &error.message, &patch.body["status"], &rest);
                 refusal.is_whole |= written.refusals > REFUSALS;
             }
