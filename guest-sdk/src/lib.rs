@@ -66,7 +66,7 @@ pub use bindings::oarlock::plugin::types::{
 };
 pub use manifest::{Manifest, Selection};
 pub use object::{Object, ObjectMeta};
-pub use plan::{Child, Metadata, Plan, Teardown};
+pub use plan::{Child, Metadata, Plan, Teardown, Update};
 pub use reads::{Children, Reads};
 
 /// A controller as a pure function.

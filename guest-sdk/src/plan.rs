@@ -68,6 +68,30 @@ impl From<Teardown> for types::Teardown {
     }
 }
 
+/// How a child that exists is changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Update {
+    /// By server-side apply; a change that the API server does not allow is told in the conditions.
+    Apply,
+    /// The same, but where the API server does not allow a change the child is deleted and created anew.
+    Replace,
+    /// Not at all: its new content comes when somebody deletes it.
+    OnDelete,
+    /// As `Replace`, one child of its kind at a time, the next when all others are ready.
+    Rolling,
+}
+
+impl Update {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Apply => "apply",
+            Self::Replace => "replace",
+            Self::OnDelete => "on-delete",
+            Self::Rolling => "rolling",
+        }
+    }
+}
+
 /// One object that should exist, with the fields the plugin owns.
 ///
 /// The host fills in the parent's namespace, owner reference and its own labels.
@@ -94,6 +118,21 @@ impl Child {
     /// Takes over an object of this name that exists already. The operator has to permit it.
     pub fn adopt(self) -> Self {
         self.annotate("oarlock.dev/adopt", "true")
+    }
+
+    /// How this child is changed once it exists; `Update::Apply` unless said otherwise.
+    pub fn update(self, update: Update) -> Self {
+        self.annotate("oarlock.dev/update", update.as_str())
+    }
+
+    /// Applied when all children of lower waves are ready, and deleted before they are; 0 unless said otherwise.
+    pub fn wave(self, wave: i32) -> Self {
+        self.annotate("oarlock.dev/wave", &wave.to_string())
+    }
+
+    /// Owns only these fields, of an object that exists already and stays somebody else's.
+    pub fn fields_only(self) -> Self {
+        self.annotate("oarlock.dev/ownership", "fields")
     }
 
     /// Options are rare, so reading the text back is cheaper than keeping every child as a tree.
@@ -185,8 +224,10 @@ mod tests {
 
     #[test]
     fn child_options_become_annotations() {
-        let child = Child::from(json!({"metadata": {"name": "a"}})).adopt();
-        assert_eq!(annotations(&child), json!({"oarlock.dev/adopt": "true"}));
+        let child = Child::from(json!({"metadata": {"name": "a"}})).adopt().update(Update::OnDelete).wave(-1);
+        let expected =
+            json!({"oarlock.dev/adopt": "true", "oarlock.dev/update": "on-delete", "oarlock.dev/wave": "-1"});
+        assert_eq!(annotations(&child), expected);
     }
 
     #[test]

@@ -30,6 +30,8 @@ pub struct Spec {
     pub read: String,
     /// For mode `reads`: the `ConfigMap`s to name.
     pub selector: String,
+    /// For mode `reads` of a cluster-scoped parent: where to read, and to have the child.
+    pub namespace: String,
     /// The whole answer, whatever the mode.
     pub plan: Option<Script>,
     /// While deleted: `done` (also if empty), `wait` until annotated `release: "true"`, `fail` or `panic`.
@@ -44,6 +46,7 @@ impl Default for Spec {
             size: 1,
             read: String::new(),
             selector: String::new(),
+            namespace: String::new(),
             plan: None,
             finalize: String::new(),
         }
@@ -125,6 +128,18 @@ impl Reconciler for Widgets {
     type Object = Widget;
 
     fn manifest() -> Manifest {
+        if cfg!(feature = "cluster") {
+            return Manifest::new("cases.example.com/v1", "ClusterWidget")
+                .children([("v1", "Namespace"), ("v1", "ConfigMap"), ("v1", "PersistentVolume")])
+                .children([("apiextensions.k8s.io/v1", "CustomResourceDefinition")])
+                .children([("cases.example.com/v1", "Gadget")])
+                .reads([("v1", "ConfigMap")]);
+        }
+        if cfg!(feature = "beside") {
+            return Manifest::new("cases.example.com/v1", "Widget")
+                .without_status()
+                .children([("v1", "ConfigMap")]);
+        }
         let manifest = Manifest::new("cases.example.com/v1", "Widget")
             .children([("v1", "ConfigMap"), ("v1", "Service"), ("apps/v1", "Deployment")])
             .children([("apps/v1", "StatefulSet"), ("batch/v1", "Job")])
@@ -145,6 +160,13 @@ impl Reconciler for Widgets {
     fn reconcile(widget: &Widget, reads: &Reads) -> Result<Plan, Failure> {
         if cfg!(feature = "failing") {
             hostile::fail();
+        }
+        if cfg!(feature = "beside") {
+            let suffix = if cfg!(feature = "beyond") { "beyond" } else { "beside" };
+            let child = config_map(&format!("{}-{suffix}", widget.metadata.name), &widget.spec.text);
+            let mut plan = Plan { children: vec![child.into()], ..Plan::default() };
+            plan.metadata.labels.insert(format!("cases.example.com/{suffix}"), "true".to_owned());
+            return Ok(plan);
         }
         if cfg!(feature = "fewer") {
             return Ok(Plan { conditions: vec![synced()], ..Plan::default() });
@@ -265,14 +287,21 @@ fn json_child(metadata: &Value) -> Child {
 /// Puts the data of one `ConfigMap` and the names of others into the child.
 fn copy(widget: &Widget, reads: &Reads, plan: &mut Plan) -> Result<(), Failure> {
     let spec = &widget.spec;
-    let source: Option<Value> = reads.get(("v1", "ConfigMap"), &spec.read)?;
-    let found: Vec<Value> = reads.list(("v1", "ConfigMap"), &spec.selector)?;
+    let (kind, namespace) = (("v1", "ConfigMap"), &*spec.namespace);
+    let (source, found): (Option<Value>, Vec<Value>) = if namespace.is_empty() {
+        (reads.get(kind, &spec.read)?, reads.list(kind, &spec.selector)?)
+    } else {
+        (reads.get_in(namespace, kind, &spec.read)?, reads.list_in(namespace, kind, &spec.selector)?)
+    };
     let names: Vec<_> = found.iter().filter_map(|object| object["metadata"]["name"].as_str()).collect();
     let mut child = config_map(&child_name(widget), &spec.text);
     if let Some(Value::Object(data)) = source.map(|source| source["data"].clone()) {
         child["data"] = Value::Object(data);
     }
     child["data"]["names"] = names.join(",").into();
+    if !namespace.is_empty() {
+        child["metadata"]["namespace"] = namespace.into();
+    }
     plan.children = vec![child.into()];
     Ok(())
 }
