@@ -1,8 +1,11 @@
 //! Make it so.
 
 pub mod apply;
+pub mod contested;
+mod delete;
 pub mod drift;
 pub mod events;
+pub mod fields;
 mod owned;
 pub mod prune;
 pub mod status;

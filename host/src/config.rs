@@ -13,6 +13,8 @@ pub struct Config {
     pub cache_dir: PathBuf,
     /// Where `/metrics`, `/livez`, `/readyz` and `/explain` are served.
     pub admin: SocketAddr,
+    /// About how often each watch is compared with what there is.
+    pub audit_interval: Duration,
     /// What plugins may use unless their `Plugin` says otherwise.
     pub limits: Limits,
 }

@@ -8,6 +8,7 @@ use crate::{
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 use tokio::{sync::Notify, time::Instant};
 
@@ -77,10 +78,10 @@ impl Dispatch {
         }
     }
 
-    /// Reports what a request came to.
-    pub fn finish(&self, parent: &ParentRef, outcome: Outcome) {
+    /// Reports what a request came to, and when to look again at the latest.
+    pub fn finish(&self, parent: &ParentRef, outcome: Outcome, look_again: Option<Duration>) {
         let now = self.now();
-        self.queue().finish(parent, outcome, now);
+        self.queue().finish(parent, outcome, look_again, now);
         self.wake.notify_one();
     }
 

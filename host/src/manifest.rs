@@ -82,6 +82,15 @@ pub enum Error {
     /// Not JSON, a field is missing, or one is unknown.
     #[error("the manifest that describe() returns cannot be read")]
     Json(#[source] serde_json::Error),
+    /// Two entries for one kind.
+    #[error(
+        "the manifest has {gvk} twice under reads; a plugin reads one selection of a kind: name it once, with a \
+         selector that covers both"
+    )]
+    ReadTwice {
+        /// The kind.
+        gvk: Gvk,
+    },
     /// A label selector is malformed.
     #[error("the manifest's label selector for {gvk} is malformed")]
     Selector {
@@ -97,19 +106,24 @@ pub enum Error {
         /// `parent`, `children` or `reads`.
         section: &'static str,
     },
-    /// No plugin may write this kind.
-    #[error("the manifest asks for children of kind {gvk}, which plugins may not write{remedy}")]
-    ChildKindRefused {
+    /// No plugin may touch this kind.
+    #[error("the manifest asks for {gvk}, which belongs to the host")]
+    HostKind {
         /// The kind.
         gvk: Gvk,
-        /// What to do, starting with `;`, or nothing.
-        remedy: &'static str,
     },
-    /// No plugin may read this kind.
-    #[error("the manifest asks to read {gvk}, which is off unless the operator switches it on")]
-    ReadKindRefused {
+    /// The operator has not allowed this kind.
+    #[error(
+        "the manifest asks for {gvk} under {section}, which is off unless the operator allows it: add {name:?} to \
+         spec.permissions.sensitiveKinds of the Plugin"
+    )]
+    KindNotAllowed {
         /// The kind.
         gvk: Gvk,
+        /// `parent`, `children` or `reads`.
+        section: &'static str,
+        /// How the switch is called: `Secret`, `ClusterRole.rbac.authorization.k8s.io`.
+        name: String,
     },
 }
 
@@ -117,7 +131,7 @@ impl Manifest {
     /// Reads and checks the JSON that `describe` returned.
     ///
     /// # Errors
-    /// Unknown fields, malformed selectors, kinds that no plugin may touch (rules Z3, Z4).
+    /// Unknown fields, malformed selectors, kinds that no plugin may touch (rule Z3).
     pub fn parse(json: &str) -> Result<Self, Error> {
         let raw: ManifestJson = serde_json::from_str(json).map_err(Error::Json)?;
         let manifest = Self {
@@ -134,15 +148,63 @@ impl Manifest {
             status: raw.status,
             crds: raw.crds,
         };
-        for gvk in &manifest.children {
-            refuse_child_kind(gvk)?;
+        let mut reads = BTreeSet::new();
+        if let Some(read) = manifest.reads.iter().find(|read| !reads.insert(&read.gvk)) {
+            return Err(Error::ReadTwice { gvk: read.gvk.clone() });
         }
-        for Selection { gvk, .. } in manifest.reads.iter().chain([&manifest.parent]) {
-            if is_sensitive(gvk) {
-                return Err(Error::ReadKindRefused { gvk: gvk.clone() });
-            }
+        let kinds = manifest.kinds().find(|(_, gvk)| &*gvk.group == "oarlock.dev");
+        if let Some((_, gvk)) = kinds {
+            return Err(Error::HostKind { gvk: gvk.clone() });
         }
         Ok(manifest)
+    }
+}
+
+impl Manifest {
+    /// Every kind that it declares, with where.
+    fn kinds(&self) -> impl Iterator<Item = (&'static str, &Gvk)> {
+        let children = self.children.iter().map(|gvk| ("children", gvk));
+        let reads = self.reads.iter().map(|read| ("reads", &read.gvk));
+        std::iter::once(("parent", &self.parent.gvk)).chain(children).chain(reads)
+    }
+
+    /// The kinds that an operator has to allow before this is in force, as the switches are called.
+    pub fn sensitive_kinds(&self) -> BTreeSet<String> {
+        self.switches().map(|(_, _, name)| name).collect()
+    }
+
+    fn switches(&self) -> impl Iterator<Item = (&'static str, &Gvk, String)> {
+        // What is in a Secret of its own the plugin knows already.
+        let is_own_secret = |section: &str, gvk: &Gvk| {
+            section == "children" && gvk.group.is_empty() && &*gvk.kind == "Secret"
+        };
+        let sensitive =
+            self.kinds().filter(move |(section, gvk)| is_sensitive(gvk) && !is_own_secret(section, gvk));
+        sensitive.map(|(section, gvk)| {
+            let name = match &*gvk.group {
+                "" => gvk.kind.to_string(),
+                group => format!("{}.{group}", gvk.kind),
+            };
+            (section, gvk, name)
+        })
+    }
+
+    /// Checks the kinds against what the operator allows (rule Z4).
+    ///
+    /// # Errors
+    /// The first that is not allowed.
+    pub fn permit(&self, allowed: &[String]) -> Result<(), Error> {
+        match self.switches().find(|(_, _, name)| !allowed.contains(name)) {
+            Some((section, gvk, name)) => Err(Error::KindNotAllowed { gvk: gvk.clone(), section, name }),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether its plans may bring kinds along, which are not served before.
+    pub fn brings_kinds(&self) -> bool {
+        let is_definition =
+            |gvk: &Gvk| (&*gvk.group, &*gvk.kind) == ("apiextensions.k8s.io", "CustomResourceDefinition");
+        self.children.iter().any(is_definition)
     }
 }
 
@@ -163,8 +225,8 @@ fn selection(section: &'static str, json: SelectionJson) -> Result<Selection, Er
     Ok(Selection { gvk, label_selector, namespace: json.namespace })
 }
 
-/// Kinds whose content or whose writing gives rights over the cluster (rule Z4): off, until an operator can
-/// switch them on one by one.
+/// Kinds whose content or whose writing gives rights over the cluster (rule Z4): off, until the operator switches
+/// them on one by one.
 fn is_sensitive(gvk: &Gvk) -> bool {
     match (&*gvk.group, &*gvk.kind) {
         ("", kind) => matches!(kind, "Secret" | "Node"),
@@ -174,25 +236,11 @@ fn is_sensitive(gvk: &Gvk) -> bool {
             | "apiregistration.k8s.io"
             | "apiextensions.k8s.io"
             | "authentication.k8s.io"
-            | "certificates.k8s.io"
-            | "oarlock.dev",
+            | "certificates.k8s.io",
             _,
         ) => true,
         _ => false,
     }
-}
-
-fn refuse_child_kind(gvk: &Gvk) -> Result<(), Error> {
-    if &*gvk.group == "oarlock.dev" {
-        return Err(Error::ChildKindRefused { gvk: gvk.clone(), remedy: "" });
-    }
-    if is_sensitive(gvk) && !(gvk.group.is_empty() && &*gvk.kind == "Secret") {
-        return Err(Error::ChildKindRefused {
-            gvk: gvk.clone(),
-            remedy: "; it is off unless the operator switches it on",
-        });
-    }
-    Ok(())
 }
 
 /// Something a plugin wants to do for one parent.
@@ -235,6 +283,18 @@ pub enum Denied {
         /// The parent's namespace.
         namespace: String,
     },
+    /// Outside of the namespace to which the manifest narrows the kind: what is there is not known.
+    #[error(
+        "{what} in {asked} is outside of namespace {namespace}, to which the manifest narrows it under reads"
+    )]
+    OutsideOfSelection {
+        /// The kind.
+        what: String,
+        /// What was asked for.
+        asked: String,
+        /// What the manifest says.
+        namespace: String,
+    },
     /// A cluster-scoped child of a namespaced parent (rule Z2).
     #[error("{what} is cluster-scoped, its parent is in namespace {namespace}")]
     ClusterScoped {
@@ -261,8 +321,19 @@ impl Manifest {
     pub fn check(&self, host_namespace: &str, parent: &ObjectKey, access: Access<'_>) -> Result<(), Denied> {
         let (namespace, namespaced, what): (_, _, &dyn fmt::Display) = match access {
             Access::Read { gvk, namespace, namespaced } => {
-                if !self.reads.iter().any(|read| read.gvk == *gvk) {
+                let Some(read) = self.reads.iter().find(|read| read.gvk == *gvk) else {
                     return Err(Denied::Undeclared { gvk: gvk.clone(), section: "reads" });
+                };
+                if let Some(narrowed) = read.namespace.as_deref()
+                    && namespaced
+                    && namespace != Some(narrowed)
+                {
+                    return Err(Denied::OutsideOfSelection {
+                        what: gvk.to_string(),
+                        asked: namespace
+                            .map_or("all namespaces".to_owned(), |asked| format!("namespace {asked}")),
+                        namespace: narrowed.to_owned(),
+                    });
                 }
                 (namespace, namespaced, gvk as _)
             }
@@ -294,5 +365,47 @@ impl Manifest {
             });
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(reads: &str) -> Result<Manifest, Error> {
+        let parent = r#"{"apiVersion": "v1", "kind": "Namespace"}"#;
+        Manifest::parse(&format!(
+            r#"{{"name": "p", "version": "1", "parent": {parent}, "reads": [{reads}]}}"#
+        ))
+    }
+
+    #[test]
+    fn kind_is_read_by_one_selection() {
+        let one = r#"{"apiVersion": "v1", "kind": "ConfigMap", "namespace": "a"}"#;
+        let other = r#"{"apiVersion": "v1", "kind": "ConfigMap", "labelSelector": "b"}"#;
+        let error = parse(&format!("{one}, {other}")).unwrap_err();
+        assert!(
+            error.to_string().starts_with("the manifest has ConfigMap (v1) twice under reads"),
+            "{error}"
+        );
+        assert!(parse(one).is_ok() && parse(other).is_ok());
+    }
+
+    #[test]
+    fn read_outside_of_the_narrowed_namespace_is_refused_not_empty() {
+        let manifest = parse(r#"{"apiVersion": "v1", "kind": "ConfigMap", "namespace": "a"}"#).unwrap();
+        let parent = ObjectKey { gvk: Gvk::new("v1", "Namespace"), namespace: None, name: "n".into() };
+        let read = |namespace| {
+            let gvk = &Gvk::new("v1", "ConfigMap");
+            let access = Access::Read { gvk, namespace, namespaced: true };
+            manifest.check("host", &parent, access).map_err(|denied| denied.to_string())
+        };
+        assert_eq!(read(Some("a")), Ok(()));
+        for (asked, named) in [(Some("b"), "namespace b"), (None, "all namespaces")] {
+            let expected = format!(
+                "ConfigMap (v1) in {named} is outside of namespace a, to which the manifest narrows it under reads"
+            );
+            assert_eq!(read(asked), Err(expected));
+        }
     }
 }

@@ -20,6 +20,14 @@ pub const LABEL_PARENT: &str = "oarlock.dev/parent";
 pub const LABEL_SHARD: &str = "oarlock.dev/shard";
 /// Annotation on children: version and hash of the desired object that was applied last.
 pub const ANNOTATION_APPLIED: &str = "oarlock.dev/applied";
+/// Annotation on children: how one that exists is changed; an option of the plan.
+pub const ANNOTATION_UPDATE: &str = "oarlock.dev/update";
+/// Annotation on children: after which others it comes, and before which it goes; an option of the plan.
+pub const ANNOTATION_WAVE: &str = "oarlock.dev/wave";
+/// Label on objects of others of which a plan owns fields.
+pub const LABEL_FIELDS: &str = "oarlock.dev/fields";
+/// Prefix of the annotations on such objects: the uid of the parent follows, whose plan it is.
+pub const ANNOTATION_FIELDS_PREFIX: &str = "oarlock.dev/fields-";
 /// Prefix of every label, annotation and finalizer of the host.
 pub const PREFIX: &str = "oarlock.dev/";
 /// Prefix of the host's field managers; the plugin's name follows.

@@ -14,7 +14,7 @@ use crate::{
     config::Limits,
     decide::{guest::Guest, plan::Condition},
     manifest::Manifest,
-    object::{FIELD_MANAGER_PREFIX, LABEL_OWNED_BY},
+    object::{FIELD_MANAGER_PREFIX, Gvk, LABEL_FIELDS, LABEL_OWNED_BY},
     observe::{client::Scope, discovery::Kind, reads::Sources, watch::WatchKey},
     report::Reason,
     schedule::enqueue::Subscriptions,
@@ -58,6 +58,8 @@ pub struct ActivePlugin {
     /// Types of the conditions that its plans have set, over all versions: whose a condition is cannot be read from
     /// an atomic list.
     pub condition_types: Arc<ConditionTypes>,
+    /// Kinds of whose objects its plans own fields, over all versions.
+    pub field_kinds: Arc<FieldKinds>,
     /// What the statuses of its parents should hold and cannot.
     pub shortfalls: Arc<Shortfalls>,
 }
@@ -100,6 +102,27 @@ impl ConditionTypes {
     }
 }
 
+/// Kinds of whose objects a plugin owns fields (rule A10). They outlive the host in the status of the `Plugin`.
+#[derive(Default)]
+pub struct FieldKinds(Mutex<BTreeSet<Gvk>>);
+
+impl FieldKinds {
+    /// Adds some.
+    pub fn add(&self, kinds: impl IntoIterator<Item = Gvk>) {
+        self.lock().extend(kinds);
+    }
+
+    /// All of them.
+    pub fn all(&self) -> BTreeSet<Gvk> {
+        self.lock().clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeSet<Gvk>> {
+        // A set is never half-way.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 impl ActivePlugin {
     /// Whether all its kinds were served when it came into force. Else it has never reconciled anything.
     pub fn is_complete(&self) -> bool {
@@ -113,6 +136,7 @@ impl ActivePlugin {
         let children = self.sources.children.values();
         std::iter::once(&self.parents)
             .chain(children.chain(self.sources.reads.values()).map(|(watch, _)| watch))
+            .chain(self.sources.fields.values())
     }
 }
 
@@ -122,10 +146,18 @@ pub fn field_manager(plugin: &str) -> String {
 }
 
 /// The watch of a child kind: our children of that kind, for all plugins together.
-pub fn children_watch(gvk: &crate::object::Gvk) -> WatchKey {
+pub fn children_watch(gvk: &Gvk) -> WatchKey {
     WatchKey {
         gvk: gvk.clone(),
         scope: Scope { namespace: None, label_selector: Some(LABEL_OWNED_BY.to_owned()) },
+    }
+}
+
+/// The watch of the objects of a kind of which plugins own fields.
+pub fn fields_watch(gvk: &Gvk) -> WatchKey {
+    WatchKey {
+        gvk: gvk.clone(),
+        scope: Scope { namespace: None, label_selector: Some(LABEL_FIELDS.to_owned()) },
     }
 }
 
@@ -157,6 +189,10 @@ impl InForce {
             for (watch, _) in plugin.sources.children.values() {
                 let children = subscriptions.children.entry(watch.clone()).or_default();
                 children.push((plugin.name.clone(), plugin.parents.clone(), plugin.parent_kind.namespaced));
+            }
+            for watch in plugin.sources.fields.values() {
+                let fields = subscriptions.fields.entry(watch.clone()).or_default();
+                fields.push((plugin.name.clone(), plugin.parents.gvk.clone()));
             }
         }
         Self { plugins, subscriptions }

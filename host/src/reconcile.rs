@@ -3,9 +3,12 @@
 //! The stages are libraries; only this file knows their order, counts, and records events. Every error of a
 //! stage becomes a reason, a message and an outcome in `verdict`, and nowhere else.
 
+mod apply;
 mod conclude;
 mod doubt;
+mod finalize;
 mod plan;
+mod several;
 mod tell;
 mod verdict;
 
@@ -13,12 +16,7 @@ pub use doubt::Doubts;
 pub use verdict::Error;
 
 use crate::{
-    act::{
-        apply,
-        events::Events,
-        prune::{self, Complete},
-        status,
-    },
+    act::{contested::Contests, events::Events, status},
     config::Config,
     decide::{
         finalizer::{self, Phase},
@@ -26,10 +24,10 @@ use crate::{
         plan::Plan,
         stability::Stability,
     },
-    object::Object,
+    object::{Object, ObjectKey},
     observe::{
         cache::{Cache, Snapshot},
-        client::{self, Client},
+        client::Client,
         discovery::Discovery,
         reads::{Memos, ParentRef, Planned},
     },
@@ -65,6 +63,8 @@ pub struct Reconciler {
     pub metrics: Arc<Metrics>,
     /// Plans that do not settle.
     pub stability: Mutex<Stability>,
+    /// Children that others fight over.
+    pub contests: Contests,
     /// Writes whose outcome is unknown.
     pub doubts: Doubts,
 }
@@ -79,6 +79,8 @@ struct Pass {
     reference: ParentRef,
     /// How often in a row it has failed before.
     attempt: u32,
+    /// Children that are left as they are until others are ready, each with what it waits for.
+    held: Vec<(ObjectKey, String)>,
 }
 
 impl Pass {
@@ -123,18 +125,29 @@ impl Reconciler {
             Phase::Gone | Phase::Finalize => Function::Finalize,
             Phase::Reconcile { add_finalizer: false } => Function::Reconcile,
             Phase::Reconcile { add_finalizer: true } => {
-                if let Err(error) = self.add_finalizer(&pass, &mut report).await {
-                    let failed = Err(Error::Finalizer(error));
-                    self.conclude(&pass, Function::Reconcile, (None, failed), &mut report).await;
-                }
+                self.add_finalizer(&pass, &mut report).await;
                 return report;
             }
         };
-        let result = match self.plan(&pass, function, &mut report).await {
-            Ok(planned) => self.apply(&mut pass, &planned, &mut report).await.map_or_else(
-                |error| (Some(planned.plan.clone()), Err(error)),
-                |()| (Some(planned.plan.clone()), Ok(planned.done)),
-            ),
+        let planned = match function {
+            // An earlier version finalized, or it is bound for what the host itself has to undo.
+            Function::Finalize if !pass.plugin.manifest.finalizes => {
+                Ok(Planned { plan: Arc::default(), done: true })
+            }
+            function => self.plan(&pass, function, &mut report).await,
+        };
+        let result = match planned {
+            Ok(planned) => {
+                let is_bound = finalizer::is_carried(&pass.parent, &pass.plugin.name);
+                if function == Function::Reconcile && planned.plan.needs_finalizer() && !is_bound {
+                    self.add_finalizer(&pass, &mut report).await;
+                    return report;
+                }
+                let result = self.apply(&mut pass, &planned, &mut report).await;
+                // What is left to do is the host's now.
+                let is_done = planned.done && pass.held.is_empty();
+                (Some(planned.plan.clone()), result.map(|()| is_done))
+            }
             Err(error) => (None, Err(error)),
         };
         self.conclude(&pass, function, result, &mut report).await;
@@ -174,7 +187,7 @@ impl Reconciler {
         };
         let (after, reference) = (snapshot.clone(), reference.clone());
         let attempt = request.attempt;
-        Some(Pass { plugin, parent, snapshot, after, reference, attempt })
+        Some(Pass { plugin, parent, snapshot, after, reference, attempt, held: Vec::new() })
     }
 
     /// What is kept of a parent goes with it.
@@ -183,65 +196,6 @@ impl Reconciler {
         if plugin.shortfalls.forget(&reference.parent) {
             self.pending.add(&plugin.name);
         }
-    }
-
-    /// Before anything is applied (rule D1). The write's response is a change of the parent: it comes again.
-    async fn add_finalizer(&self, pass: &Pass, report: &mut Report) -> Result<(), client::Error> {
-        let patch = finalizer::add_patch(&pass.parent, &pass.plugin.name);
-        let object = self.patch_finalizer(pass, &patch, report).await?;
-        let in_force = self.registry.now();
-        let is_wanted = in_force.plugins.get(&pass.plugin.name).is_some_and(|now| now.manifest.finalizes);
-        // The plugin ended meanwhile, and may have looked for finalizers before this one was there.
-        if let Some(undo) = finalizer::remove_patch(&object, &pass.plugin.name).filter(|_| !is_wanted) {
-            self.patch_finalizer(pass, &undo, report).await?;
-        }
-        Ok(())
-    }
-
-    /// The parent as it is afterwards.
-    async fn patch_finalizer(
-        &self,
-        pass: &Pass,
-        patch: &str,
-        report: &mut Report,
-    ) -> Result<Arc<Object>, client::Error> {
-        let object = self.client.json_patch(&pass.plugin.parent_kind, &pass.parent.key, patch).await?;
-        report.metadata_written = true;
-        let object = Arc::new(object);
-        drop(self.cache.wrote(Arc::clone(&object)));
-        Ok(object)
-    }
-
-    /// Stage 3: children by server-side apply, then prune, only after all of them are in place (rule A6).
-    async fn apply(&self, pass: &mut Pass, planned: &Planned, report: &mut Report) -> Result<(), Error> {
-        let context = apply::Context {
-            client: &self.client,
-            discovery: &self.discovery,
-            cache: &self.cache,
-            snapshot: &pass.snapshot,
-            sources: &pass.plugin.sources,
-            plugin: &pass.plugin.name,
-            parent: &pass.parent,
-        };
-        let metadata = apply::parent_metadata(context, &pass.plugin.parent_kind, &planned.plan).await;
-        let applied = apply::children(context, &planned.plan).await;
-        self.metrics.applied(&pass.plugin.name, &applied);
-        let pruned = match Complete::proven(&planned.plan, &applied) {
-            Some(complete) => prune::children(context, complete).await,
-            None => (Vec::new(), None),
-        };
-        applied.written.iter().for_each(|object| pass.after.wrote(object));
-        pruned.0.iter().for_each(|object| pass.after.leave_out(object));
-        report.created = applied.created;
-        report.updated = applied.updated;
-        report.unchanged = applied.unchanged;
-        report.pruned = pruned.0.iter().map(|object| object.key.clone()).collect();
-        report.metadata_written = matches!(metadata, Ok(true));
-        if !applied.failed.is_empty() {
-            return Err(Error::Apply(applied.failed));
-        }
-        metadata.map_err(Error::Metadata)?;
-        pruned.1.map_or(Ok(()), |error| Err(Error::Prune(error)))
     }
 
     /// Stages 4 and 5: the status says what came of it, then events and metrics.
@@ -261,12 +215,13 @@ impl Reconciler {
             self.doubts.note(&pass.reference, error);
         }
         let failed = result.as_ref().err().map(verdict::of);
-        report.outcome = failed.as_ref().map_or_else(
-            || Outcome::Done { requeue_after: plan.as_ref().and_then(|plan| plan.requeue_after) },
-            |verdict| verdict.outcome,
-        );
-        if let Some(unstable) = &report.unstable {
-            report.outcome = report.outcome.within(unstable.look_again);
+        report.outcome = failed.as_ref().map_or(Outcome::Done, |verdict| verdict.outcome);
+        if report.outcome == Outcome::Wait {
+            // It failed for good: time does not help.
+            report.look_again = None;
+        }
+        if let Some(look_again) = report.unstable.as_ref().map(|unstable| unstable.look_again) {
+            report.look_within(look_again);
         }
         report.failure = failed.as_ref().map(|verdict| (verdict.reason, verdict.message.clone()));
         if is_over && result.is_ok() {
@@ -287,13 +242,5 @@ impl Reconciler {
             self.take_in_own_writes(pass, report);
         }
         self.record_events(pass, plan.as_deref(), failed.filter(|_| desired.is_some()).as_ref(), report);
-    }
-
-    /// Nothing is left to do: the finalizer goes, and the object with it (rule D2).
-    async fn release(&self, pass: &Pass, report: &mut Report) -> Result<(), client::Error> {
-        if let Some(patch) = finalizer::remove_patch(&pass.parent, &pass.plugin.name) {
-            self.patch_finalizer(pass, &patch, report).await?;
-        }
-        Ok(())
     }
 }

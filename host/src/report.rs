@@ -48,6 +48,10 @@ reasons! {
     GuestFailed,
     /// A child is refused by the API server: the plugin or the object must change.
     ChildInvalid,
+    /// A child may not be changed as planned; it could be deleted and created anew.
+    ChildImmutable,
+    /// Somebody else sets the same field of a child; the host lets go of it, and tries again now and then.
+    FieldContested,
     /// A child exists already and belongs to somebody else.
     ChildNotOwned,
     /// The API server refuses because a right is missing.
@@ -104,6 +108,8 @@ reasons! {
     Created,
     /// An event: children were changed.
     Updated,
+    /// An event: children were deleted to be created anew.
+    Replaced,
     /// An event: children were deleted because they are no longer planned.
     Pruned,
     /// An event: the plugin's new version serves.
@@ -177,11 +183,8 @@ pub fn panic_text(panic: &(dyn Any + Send)) -> &str {
 /// What the queue does next with a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// All is in place. Look again when an input changes, or after this time.
-    Done {
-        /// What the guest asked for.
-        requeue_after: Option<Duration>,
-    },
+    /// All is in place.
+    Done,
     /// Nothing to do before an input or the plugin changes: a guest's own fault, or the object is gone.
     Wait,
     /// Try again with back-off.
@@ -191,20 +194,6 @@ pub enum Outcome {
         /// Not before this time has passed (`Retry-After`).
         not_before: Option<Duration>,
     },
-}
-
-impl Outcome {
-    /// This, and look again after that time at the latest. What is tried again comes soon enough.
-    #[must_use]
-    pub fn within(self, time: Duration) -> Self {
-        match self {
-            Self::Done { requeue_after } => {
-                Self::Done { requeue_after: Some(requeue_after.map_or(time, |after| after.min(time))) }
-            }
-            Self::Wait => Self::Done { requeue_after: Some(time) },
-            Self::Retry { .. } => self,
-        }
-    }
 }
 
 /// Whose fault a retry is.
@@ -280,6 +269,8 @@ pub struct Report {
     pub updated: Vec<ObjectKey>,
     /// Children deleted.
     pub pruned: Vec<ObjectKey>,
+    /// Children deleted, to be created anew.
+    pub replaced: Vec<ObjectKey>,
     /// Children that needed no write.
     pub unchanged: usize,
     /// What became of the status.
@@ -292,6 +283,9 @@ pub struct Report {
     pub outdated: bool,
     /// What the queue does next.
     pub outcome: Outcome,
+    /// Look again after this time at the latest, whatever the outcome: the guest asked for it, or the host has
+    /// something left to say.
+    pub look_again: Option<Duration>,
 }
 
 impl Report {
@@ -308,12 +302,19 @@ impl Report {
             created: Vec::new(),
             updated: Vec::new(),
             pruned: Vec::new(),
+            replaced: Vec::new(),
             unchanged: 0,
             status: StatusWrite::LeftAlone,
             metadata_written: false,
             failure: None,
             outdated: false,
             outcome: Outcome::Wait,
+            look_again: None,
         }
+    }
+
+    /// Look again after this time, if not before.
+    pub fn look_within(&mut self, time: Duration) {
+        self.look_again = Some(self.look_again.map_or(time, |after| after.min(time)));
     }
 }

@@ -1,10 +1,11 @@
 //! Wiring: builds every part, connects them, runs until told to stop, and stops in order.
 
 mod changes;
+mod upkeep;
 mod worker;
 
 use crate::{
-    act::events::Events,
+    act::{contested::Contests, events::Events},
     config::Config,
     decide::guest::engine::Engine,
     dispatch::Dispatch,
@@ -81,6 +82,7 @@ struct Running {
     stopping: watch::Sender<bool>,
     workers: JoinSet<()>,
     rollout: JoinHandle<()>,
+    upkeep: JoinHandle<()>,
     watches: Arc<Watches>,
     events: JoinHandle<()>,
     admin: JoinHandle<()>,
@@ -162,6 +164,7 @@ async fn start(config: Config, client: Client, metrics: Arc<Metrics>) -> Result<
         metrics: metrics.clone(),
         pending: changes.pending.clone(),
     };
+    let upkeep = upkeep::start(&rollout, stopped.clone());
     let rollout = tokio::spawn(rollout.run(stopped.clone()));
     let reconciler = Arc::new(Reconciler {
         config: config.clone(),
@@ -175,6 +178,7 @@ async fn start(config: Config, client: Client, metrics: Arc<Metrics>) -> Result<
         events,
         metrics,
         stability: Mutex::default(),
+        contests: Contests::default(),
         doubts: Doubts::default(),
     });
     let mut workers = JoinSet::new();
@@ -183,7 +187,7 @@ async fn start(config: Config, client: Client, metrics: Arc<Metrics>) -> Result<
         workers.spawn(worker::run(reconciler.clone(), dispatch, journal, stopped.clone()));
     }
     info!(namespace = config.namespace, admin = %config.admin, workers = config.workers, "host runs");
-    Ok(Running { stopping, workers, rollout, watches, events: events_task, admin })
+    Ok(Running { stopping, workers, rollout, upkeep, watches, events: events_task, admin })
 }
 
 impl Running {
@@ -200,6 +204,7 @@ impl Running {
             self.workers.shutdown().await;
         }
         said("rollout", self.rollout.await);
+        said("upkeep", self.upkeep.await);
         self.watches.stop().await;
         // Everyone who records events is gone by now: the last ones are written, and the task ends.
         if let Ok(ended) = tokio::time::timeout(GRACE, self.events).await {

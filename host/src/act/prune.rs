@@ -1,10 +1,14 @@
-//! The one function that deletes: children that a complete plan no longer asks for (rule A6).
+//! Children that a complete plan no longer asks for go (rule A6).
 
-use super::apply::{Applied, Context};
+use super::{
+    apply::{Applied, Context},
+    delete::{self, Warrant},
+    fields,
+};
 use crate::{
-    decide::plan::{Plan, rank},
-    object::{LABEL_OWNED_BY, LABEL_PARENT, Object, ObjectKey},
-    observe::client::{self, Answer},
+    decide::plan::{Plan, rank, wave},
+    object::{ANNOTATION_WAVE, LABEL_OWNED_BY, LABEL_PARENT, Object, ObjectKey},
+    observe::client,
 };
 use std::{cmp::Reverse, collections::HashSet, sync::Arc};
 
@@ -20,47 +24,66 @@ impl<'a> Complete<'a> {
     }
 }
 
+/// What pruning came to.
+#[derive(Default)]
+pub struct Pruned {
+    /// Deleted by this pass.
+    pub deleted: Vec<Arc<Object>>,
+    /// Objects of others, after what was owned of them has been given back.
+    pub given_back: Vec<Arc<Object>>,
+    /// Not deleted before others are gone, each with what it waits for.
+    pub held: Vec<(ObjectKey, String)>,
+    /// The first error; one that cannot be deleted does not stop the others.
+    pub error: Option<client::Error>,
+}
+
 /// Deletes what is labelled as this parent's and is controlled by it, of every kind the plugin ever applied,
 /// and is not planned. Each delete carries the uid it was decided on.
 ///
-/// What others need goes last, the reverse of the order of applying.
+/// A wave goes when all higher ones are gone; within it what others need goes last, the reverse of the order of
+/// applying.
 ///
-/// # Errors
-/// What was deleted, and beside it the first error; one that cannot be deleted does not stop the others.
-pub async fn children(
-    context: Context<'_>,
-    complete: Complete<'_>,
-) -> (Vec<Arc<Object>>, Option<client::Error>) {
-    let Context { client, discovery, cache, snapshot, sources, plugin, parent } = context;
+/// With `keeps_children` only what was owned of others' objects is given back.
+pub async fn children(context: Context<'_>, complete: Complete<'_>, keeps_children: bool) -> Pruned {
+    let Context { snapshot, sources, plugin, parent, .. } = context;
+    let is_planned = |key: &ObjectKey| {
+        let fields = complete.plan.children.iter().filter(|child| child.options.fields);
+        fields.map(|child| identity(&child.key)).any(|planned| planned == identity(key))
+    };
+    let (given_back, error) = fields::give_back(context, is_planned).await;
+    if keeps_children {
+        return Pruned { given_back, error, ..Pruned::default() };
+    }
     let labelled = sources.children.values().flat_map(|(watch, _)| snapshot.children(watch, &parent.uid));
-    let mut deleted = Vec::new();
-    let mut first_error = None;
-    for object in unplanned(labelled, complete.plan, plugin, parent) {
-        let kind = match discovery.kind(&object.key.gvk).await {
-            Ok(kind) => kind,
-            // Its objects went with the kind.
-            Err(error) if error.answer == Answer::KindNotFound => continue,
-            Err(error) => {
-                first_error.get_or_insert(error);
-                continue;
-            }
-        };
-        match client.delete(&kind, &object.key, &object.uid).await {
-            Ok(()) => {
-                drop(cache.deleting(&object.key, &object.uid));
-                deleted.push(Arc::clone(object));
-            }
-            // An object of the same name that is not the one we meant: nothing to delete.
-            Err(error) if error.answer == Answer::UidMismatch => {}
-            Err(error) => {
-                if error.answer == Answer::KindNotFound {
-                    discovery.forget(&object.key.gvk);
-                }
-                first_error.get_or_insert(error);
-            }
+    let unplanned = unplanned(labelled, complete.plan, plugin, parent);
+    let (going, held) = by_wave(&unplanned);
+    let mut pruned = Pruned { given_back, held, error, ..Pruned::default() };
+    for object in going {
+        match delete::one(context, object, Warrant::unplanned(&complete)).await {
+            Ok(true) => pruned.deleted.push(Arc::clone(object)),
+            Ok(false) => {}
+            Err(error) => drop(pruned.error.get_or_insert(error)),
         }
     }
-    (deleted, first_error)
+    pruned
+}
+
+/// Of those that go, highest wave first: what is deleted now, and what waits for it to be gone.
+fn by_wave<'a>(unplanned: &[&'a Arc<Object>]) -> (Vec<&'a Arc<Object>>, Vec<(ObjectKey, String)>) {
+    let Some(first) = unplanned.first() else { return Default::default() };
+    let wave = wave_of(first);
+    let (now, later): (Vec<_>, Vec<_>) =
+        unplanned.iter().copied().partition(|object| wave_of(object) == wave);
+    let why = format!("is deleted after wave {wave} is gone, which waits for {}", first.key);
+    let held = later.iter().filter(|object| !object.is_terminating());
+    let held = held.map(|object| (object.key.clone(), why.clone())).collect();
+    (now.into_iter().filter(|object| !object.is_terminating()).collect(), held)
+}
+
+/// The wave that a live child was applied in.
+fn wave_of(object: &Object) -> i32 {
+    // Somebody may have written there.
+    object.annotations.get(ANNOTATION_WAVE).and_then(|text| wave(text)).unwrap_or_default()
 }
 
 /// Those of the parent's children that go, in the order in which they go.
@@ -74,10 +97,10 @@ fn unplanned<'a>(
     // Two versions of a kind show the same object.
     let mut seen = HashSet::new();
     let mut unplanned: Vec<_> = labelled
-        .filter(|object| is_provably_ours(object, plugin, parent) && !object.is_terminating())
+        .filter(|object| is_provably_ours(object, plugin, parent))
         .filter(|object| !planned.contains(&identity(&object.key)) && seen.insert(&*object.uid))
         .collect();
-    unplanned.sort_by_key(|object| Reverse(rank(&object.key.gvk)));
+    unplanned.sort_by_key(|object| Reverse((wave_of(object), rank(&object.key.gvk))));
     unplanned
 }
 
@@ -97,7 +120,10 @@ fn identity(key: &ObjectKey) -> (&str, &str, Option<&str>, &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{decide::plan::Child, object::Gvk};
+    use crate::{
+        decide::plan::{Child, Options},
+        object::Gvk,
+    };
     use serde_json::{Map, json};
     use std::collections::BTreeMap;
 
@@ -122,7 +148,11 @@ mod tests {
     }
 
     fn plan(planned: &[&Object]) -> Plan {
-        let child = |object: &&Object| Child { key: object.key.clone(), object: Map::new(), adopt: false };
+        let child = |object: &&Object| Child {
+            key: object.key.clone(),
+            object: Map::new(),
+            options: Options::default(),
+        };
         Plan {
             children: planned.iter().map(child).collect(),
             status: Map::new(),
@@ -138,10 +168,8 @@ mod tests {
         let parent = json!({"metadata": {"name": "w", "namespace": "demo", "uid": "parent"}});
         let parent = Object::decode(&Gvk::new("v1", "Widget"), &parent.to_string()).unwrap();
         let plan = plan(planned);
-        unplanned(objects.iter(), &plan, "web", &parent)
-            .into_iter()
-            .map(|object| object.key.to_string())
-            .collect()
+        let unplanned = unplanned(objects.iter(), &plan, "web", &parent);
+        by_wave(&unplanned).0.into_iter().map(|object| object.key.to_string()).collect()
     }
 
     #[test]
@@ -184,6 +212,28 @@ mod tests {
         ];
         let expected = ["Service demo/x", "Deployment demo/x", "Secret demo/x", "ServiceAccount demo/x"];
         assert_eq!(pruned(&objects, &[]), expected);
+    }
+
+    #[test]
+    fn wave_goes_when_the_higher_ones_are_gone() {
+        let in_wave = |wave: &str, name, is_terminating: bool| {
+            let mut object = Object::clone(&object("v1", "ConfigMap", name, "web", Some("parent")));
+            object.annotations.insert(ANNOTATION_WAVE.into(), wave.into());
+            object.deleted = is_terminating.then(|| "2026-01-01T00:00:00Z".into());
+            Arc::new(object)
+        };
+        let plain = object("v1", "ConfigMap", "plain", "web", Some("parent"));
+        let (low, high) = (in_wave("-1", "low", false), in_wave("2", "high", false));
+        let all = [plain.clone(), low.clone(), high.clone(), in_wave("2", "peer", false)];
+        assert_eq!(pruned(&all, &[]), ["ConfigMap demo/high", "ConfigMap demo/peer"]);
+        // Until it is gone, nothing more.
+        let going = in_wave("2", "high", true);
+        assert_eq!(pruned(&[plain.clone(), low.clone(), going.clone()], &[]), [""; 0]);
+        assert_eq!(pruned(&[plain.clone(), low.clone()], &[]), ["ConfigMap demo/plain"]);
+        assert_eq!(pruned(&[low.clone(), in_wave("x", "odd", false)], &[]), ["ConfigMap demo/odd"]);
+        let (_, held) = by_wave(&[&going, &plain, &low]);
+        let why = "is deleted after wave 2 is gone, which waits for ConfigMap demo/high";
+        assert_eq!(held, [(plain.key.clone(), why.to_owned()), (low.key.clone(), why.to_owned())]);
     }
 
     #[test]

@@ -127,6 +127,14 @@ async fn check(file: &Path) -> anyhow::Result<(Verdict, Option<Manifest>)> {
     match Manifest::parse(&text) {
         Ok(manifest) => {
             verdict.accepted = true;
+            let switches = manifest.sensitive_kinds();
+            if !switches.is_empty() {
+                let switches = switches.into_iter().collect::<Vec<_>>().join(", ");
+                verdict.warnings.push(format!(
+                    "it is in force only where the operator allows it sensitive kinds: its Plugin needs \
+                     spec.permissions.sensitiveKinds: [{switches}]"
+                ));
+            }
             Ok((verdict, Some(manifest)))
         }
         Err(error) => refused(verdict, &error),

@@ -45,6 +45,11 @@ impl Connection {
         given.filter(|name| !name.is_empty()).unwrap_or_else(|| NAMESPACE.to_owned())
     }
 
+    /// Whether the command line says which cluster is meant.
+    pub fn is_named(&self) -> bool {
+        self.kubeconfig.is_some() || self.context.is_some()
+    }
+
     /// What kube needs to connect: the kubeconfig, or the service account inside a cluster.
     ///
     /// # Errors

@@ -16,10 +16,10 @@ use std::{
 /// Tells of one object when the host last looked at it and why, what it wrote, and what is next.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// The kind, as for kubectl: website, websites.demo.oarlock.dev
+    /// The kind, as for kubectl: website, websites.demo.oarlock.dev; or kind and name as one, website/blog
     kind: String,
     /// The object's name
-    name: String,
+    name: Option<String>,
     // Takes the place of the global option of this name.
     /// The object's namespace [default: that of the context]
     #[arg(short, long, value_name = "NAME")]
@@ -48,16 +48,22 @@ enum Output {
 
 /// Asks the host, and shows what it says.
 pub async fn run(args: Args, connection: &Connection) -> anyhow::Result<ExitCode> {
+    let (kind, name) = object(&args.kind, args.name.as_deref())?;
+    // As for kubectl, an empty namespace is none that was named.
+    let given = args.namespace.as_deref().filter(|namespace| !namespace.is_empty());
     let question = |namespace: &str| Question {
-        kind: args.kind.clone(),
-        namespace: args.namespace.clone().unwrap_or_else(|| namespace.to_owned()),
-        name: args.name.clone(),
+        kind: kind.to_owned(),
+        namespace: given.unwrap_or(namespace).to_owned(),
+        name: name.to_owned(),
         plugin: args.plugin.clone(),
     };
     let answer = if let Some(url) = &args.admin {
         // The cluster is not asked; a context may tell all the same which namespace is meant.
-        let config = connection.config().await.ok();
-        let namespace = config.map_or_else(|| "default".to_owned(), |config| config.default_namespace);
+        let namespace = match connection.config().await {
+            Ok(config) => config.default_namespace,
+            Err(error) if given.is_none() && connection.is_named() => return Err(error),
+            Err(_) => "default".to_owned(),
+        };
         reach::admin(url, &question(&namespace)).await?
     } else {
         let cluster = connection.connect().await?;
@@ -66,6 +72,17 @@ pub async fn run(args: Args, connection: &Connection) -> anyhow::Result<ExitCode
     };
     show(&answer, args.output, &mut io::stdout())?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Kind and name, given as two words or, as kubectl prints them, as one.
+fn object<'a>(kind: &'a str, name: Option<&'a str>) -> anyhow::Result<(&'a str, &'a str)> {
+    let help = "name one object: `oarlock explain website blog` or `oarlock explain website/blog`";
+    match (kind.split_once('/'), name) {
+        (None, Some(name)) => Ok((kind, name)),
+        (Some((kind, name)), None) if !name.is_empty() && !name.contains('/') => Ok((kind, name)),
+        (None, None) => Err(Failure::new(format!("which {kind} is not said"), help).into()),
+        (Some(_), _) => Err(Failure::new(format!("{kind} is not one kind and one name"), help).into()),
+    }
 }
 
 /// Shows an answer of the host: for programs as it came, with what a newer host may say beside.
@@ -88,6 +105,17 @@ fn show(answer: &str, output: Output, out: &mut impl Write) -> anyhow::Result<()
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn object_is_named_by_two_words_or_one() {
+        let named = |kind: &'static str, name| object(kind, name).map_err(|error| error.to_string());
+        assert_eq!(named("website", Some("blog")), Ok(("website", "blog")));
+        assert_eq!(named("websites.demo.oarlock.dev/blog", None), Ok(("websites.demo.oarlock.dev", "blog")));
+        assert_eq!(named("website", None), Err("which website is not said".to_owned()));
+        for (kind, name) in [("website/blog", Some("blog")), ("website/", None), ("a/b/c", None)] {
+            assert_eq!(named(kind, name), Err(format!("{kind} is not one kind and one name")));
+        }
+    }
 
     #[test]
     fn answer_is_shown_whole_for_programs() {

@@ -7,7 +7,7 @@ use crate::{
     operate::{log, metrics::Metrics},
 };
 use anyhow::Context as _;
-use std::{net::SocketAddr, path::PathBuf, process::ExitCode, sync::Arc};
+use std::{net::SocketAddr, path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Runs the host: serves the plugins in its namespace until it is told to stop (SIGTERM or Ctrl-C)
@@ -19,6 +19,9 @@ pub struct Args {
     /// Reconciles at the same time
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=256), value_name = "N")]
     workers: u16,
+    /// About how often each watch is compared with a list of what there is, in seconds
+    #[arg(long, default_value_t = 600, value_parser = clap::value_parser!(u32).range(1..=86_400), value_name = "SECONDS")]
+    audit_interval: u32,
     /// Where compiled plugins are kept between starts; by default the user's cache folder
     #[arg(long, env = "OARLOCK_CACHE_DIR", value_name = "DIR")]
     cache_dir: Option<PathBuf>,
@@ -50,6 +53,7 @@ pub async fn run(args: Args, connection: &Connection) -> anyhow::Result<ExitCode
         workers: args.workers.into(),
         cache_dir: args.cache_dir.unwrap_or_else(cache_dir),
         admin: args.admin,
+        audit_interval: Duration::from_secs(args.audit_interval.into()),
         limits: Limits::STANDARD,
     };
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;

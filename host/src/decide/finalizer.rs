@@ -27,7 +27,7 @@ pub fn name(plugin: &str) -> String {
 
 /// Tells what to do, from two facts: is the object being deleted, does it carry our finalizer?
 pub fn phase(object: &Object, plugin: &str, finalizes: bool) -> Phase {
-    match (object.is_terminating(), is_carried(object, &name(plugin))) {
+    match (object.is_terminating(), is_carried(object, plugin)) {
         (false, carried) => Phase::Reconcile { add_finalizer: finalizes && !carried },
         (true, true) => Phase::Finalize,
         (true, false) => Phase::Gone,
@@ -48,11 +48,13 @@ pub fn remove_patch(object: &Object, plugin: &str) -> Option<String> {
     let name = name(plugin);
     let others =
         object.finalizers.iter().filter(|finalizer| ***finalizer != *name).map(|finalizer| &**finalizer);
-    is_carried(object, &name).then(|| patch(object, &others.collect::<Vec<_>>()))
+    is_carried(object, plugin).then(|| patch(object, &others.collect::<Vec<_>>()))
 }
 
-fn is_carried(object: &Object, finalizer: &str) -> bool {
-    object.finalizers.iter().any(|carried| **carried == *finalizer)
+/// Whether the object carries the plugin's finalizer.
+pub fn is_carried(object: &Object, plugin: &str) -> bool {
+    let name = name(plugin);
+    object.finalizers.iter().any(|carried| **carried == *name)
 }
 
 /// Puts the whole list in place of the one that this version of the object has.

@@ -4,11 +4,13 @@
 
 mod child;
 mod error;
+mod options;
 #[cfg(test)]
 mod tests;
 mod text;
 
 pub use error::Error;
+pub use options::{Options, Update, wave};
 pub use text::cut;
 
 use crate::{
@@ -111,10 +113,10 @@ pub struct Failure {
 pub struct Child {
     /// Kind, namespace (the parent's where the guest left it out) and name.
     pub key: ObjectKey,
-    /// The object without nulls, with its namespace, without the options.
+    /// The object without nulls, with its namespace, and with those options that people should find on it.
     pub object: serde_json::Map<String, serde_json::Value>,
-    /// `oarlock.dev/adopt: "true"`: take over an object that exists already.
-    pub adopt: bool,
+    /// How it is applied.
+    pub options: Options,
 }
 
 /// What should be there, checked.
@@ -172,13 +174,16 @@ impl Plan {
         if !manifest.status && (raw.status.is_some() || !raw.conditions.is_empty()) {
             return Err(Error::StatusUndeclared);
         }
+        let brought = child::Brought::by(&raw.children, manifest);
         let children = raw
             .children
             .iter()
             .enumerate()
-            .map(|(index, text)| child::check(index, text, parent, manifest, sources, host_namespace))
+            .map(|(index, text)| {
+                child::check(index, text, parent, manifest, sources, &brought, host_namespace)
+            })
             .collect::<Result<Vec<_>, _>>()?;
-        let (labels, annotations) = check_metadata(raw.metadata.as_deref())?;
+        let (labels, annotations) = check_metadata(parent, raw.metadata.as_deref())?;
         Ok(Self {
             children: child::in_order(children)?,
             status: check_status(raw.status.as_deref())?,
@@ -190,6 +195,29 @@ impl Plan {
                 .requeue_after
                 .map(|millis| Duration::from_millis(millis.into()).max(MIN_REQUEUE)),
         })
+    }
+
+    /// What is left of the time after which the guest wants to be asked again, so long after it was asked.
+    ///
+    /// It begins anew when it is over: what comes from the memo in between puts nothing off.
+    pub fn look_again(&self, since_call: Duration) -> Option<Duration> {
+        let after = self.requeue_after?.max(MIN_REQUEUE);
+        Some(after.saturating_sub(Duration::from_nanos((since_call.as_nanos() % after.as_nanos()) as u64)))
+    }
+}
+
+impl Plan {
+    /// Whether its parent needs the finalizer whatever the manifest says: there is something to undo that the garbage
+    /// collector does not know of (rule D1), an order or fields of others' objects.
+    pub fn needs_finalizer(&self) -> bool {
+        self.has_waves() || self.children.iter().any(|child| child.options.fields)
+    }
+
+    /// Whether its children come in more than one wave.
+    pub fn has_waves(&self) -> bool {
+        let mut waves = self.children.iter().map(|child| child.options.wave);
+        let first = waves.next();
+        waves.any(|wave| Some(wave) != first)
     }
 }
 
@@ -250,7 +278,7 @@ fn check_conditions(conditions: Vec<Condition>) -> Result<Vec<Condition>, Error>
 
 type Strings = BTreeMap<String, String>;
 
-fn check_metadata(text: Option<&str>) -> Result<(Strings, Strings), Error> {
+fn check_metadata(parent: &ObjectKey, text: Option<&str>) -> Result<(Strings, Strings), Error> {
     let Some(text) = text else { return Ok(<_>::default()) };
     let unreadable = |source| Error::Json { field: "metadata", source };
     let metadata: Option<MetadataJson> = parse(text, || "metadata".to_owned(), unreadable)?;
@@ -259,6 +287,7 @@ fn check_metadata(text: Option<&str>) -> Result<(Strings, Strings), Error> {
         map.unwrap_or_default().into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
     };
     let (labels, annotations) = (given(labels), given(annotations));
+    child::check_labels(parent, labels.keys())?;
     match labels.keys().chain(annotations.keys()).find(|name| name.starts_with(PREFIX)) {
         Some(name) => Err(Error::ReservedMetadata { name: name.clone() }),
         None => Ok((labels, annotations)),

@@ -12,8 +12,12 @@ mod tests;
 use super::watch::WatchKey;
 use crate::object::{Object, ObjectKey, ResourceVersion};
 use imbl::OrdMap;
-use mirror::{Effect, Entry, Mirror, Name};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+pub use mirror::Doubt;
+use mirror::{Effect, Entry, Mirror, Name, is_covered};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
 /// What a delivery, a list or an own write changed in one watch's mirror.
 #[derive(Clone, Debug)]
@@ -26,11 +30,13 @@ pub struct Change {
     pub after: Option<Arc<Object>>,
     /// Whether it is the answer to a write of the host, or what the host has read for itself.
     pub is_own: bool,
+    /// Whether it came with the first list of the watch: it is news to the host only.
+    pub is_first_seen: bool,
 }
 
 impl Change {
     fn new(watch: &WatchKey, (before, after): Effect) -> Self {
-        Self { watch: watch.clone(), before, after, is_own: false }
+        Self { watch: watch.clone(), before, after, is_own: false, is_first_seen: false }
     }
 
     /// Whether the object went back to an older version: only another history of the cluster (etcd restored
@@ -83,8 +89,11 @@ impl Cache {
     pub fn replace(&self, watch: &WatchKey, objects: Vec<Object>, version: &ResourceVersion) -> Vec<Change> {
         // Allocated and sorted before the lock is taken: every reader waits for it.
         let listed = objects.into_iter().map(Entry::new).collect();
-        let effects = mirror(&mut self.lock(), watch).replace(listed, version);
-        effects.into_iter().map(|effect| Change::new(watch, effect)).collect()
+        let mut mirrors = self.lock();
+        let mirror = mirror(&mut mirrors, watch);
+        let is_first_seen = mirror.version().is_none();
+        let effects = mirror.replace(listed, version);
+        effects.into_iter().map(|effect| Change { is_first_seen, ..Change::new(watch, effect) }).collect()
     }
 
     /// A watch delivered an object that is there, new or changed.
@@ -104,11 +113,31 @@ impl Cache {
         mirror(&mut self.lock(), watch).reached(version);
     }
 
+    /// What a watch has is not believed until its next list: it counts as not synced.
+    pub fn doubt(&self, watch: &WatchKey, doubt: Doubt) {
+        mirror(&mut self.lock(), watch).be_doubted(doubt);
+    }
+
+    /// The cluster has another history than the one that was followed: nothing is believed until it has been listed
+    /// anew, except what has just been.
+    pub fn other_history(&self, just_listed: Option<&WatchKey>) {
+        let mut mirrors = self.lock();
+        let others: Vec<_> = mirrors.keys().filter(|watch| Some(&***watch) != just_listed).cloned().collect();
+        for watch in others {
+            mirror(&mut mirrors, &watch).be_doubted(Doubt::OtherHistory);
+        }
+    }
+
     /// The response of an own write: enters every mirror whose scope it matches, and leaves those whose
     /// selector it no longer matches.
     pub fn wrote(&self, object: impl Into<Arc<Object>>) -> Vec<Change> {
         let object = object.into();
         self.in_scope(&object.key, |mirror| mirror.wrote(&object))
+    }
+
+    /// An own write has let the object go, which was being deleted and waited for nothing else.
+    pub fn released(&self, object: &Object) -> Vec<Change> {
+        self.in_scope(&object.key, |mirror| mirror.deleted(object))
     }
 
     /// The host deleted the object of this uid: until the watch says so, it counts as terminating.
@@ -174,6 +203,42 @@ impl Snapshot {
     /// Whether this watch has been listed completely.
     pub fn is_synced(&self, watch: &WatchKey) -> bool {
         self.mirrors.get(watch).is_some_and(|mirror| mirror.is_synced())
+    }
+
+    /// Why what a watch has is not believed until its next list.
+    pub fn doubt(&self, watch: &WatchKey) -> Option<Doubt> {
+        self.mirrors.get(watch)?.doubt()
+    }
+
+    /// How often what these watches have was not believed.
+    pub fn doubts<'a>(&self, watches: impl IntoIterator<Item = &'a WatchKey>) -> u64 {
+        watches.into_iter().filter_map(|watch| self.mirrors.get(watch)).map(|mirror| mirror.doubts()).sum()
+    }
+
+    /// What a watch has lost, if it has come as far as this list and has delivered what came before: `before` is
+    /// the moment before the list was asked for. Objects that came, changed or went meanwhile are not among it.
+    pub fn lost(
+        &self,
+        watch: &WatchKey,
+        before: &Self,
+        listed: &BTreeMap<ObjectKey, ResourceVersion>,
+        at: &ResourceVersion,
+    ) -> BTreeMap<ObjectKey, ResourceVersion> {
+        let Some(mirror) = self.mirrors.get(watch) else { return BTreeMap::new() };
+        // A version says it all: no two objects, nor two states of one, share theirs.
+        let is_lost = |key: &ObjectKey, version: &ResourceVersion| {
+            if let Some(present) = mirror.get(Name::of(key)) {
+                return !is_covered(version, &present.version);
+            }
+            let was_there = before.get(watch, key.namespace.as_deref(), &key.name).is_some();
+            !was_there && !mirror.has_seen_go(key, version)
+        };
+        let unheard = listed.iter().filter(|(key, version)| is_lost(key, version));
+        let still_there = mirror
+            .list(None)
+            .filter(|object| !listed.contains_key(&object.key) && is_covered(&object.version, at))
+            .map(|object| (&object.key, &object.version));
+        unheard.chain(still_there).map(|(key, version)| (key.clone(), version.clone())).collect()
     }
 
     /// How far this watch has come: the newest version of its list, its deliveries and its bookmarks. `None`

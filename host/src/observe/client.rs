@@ -186,18 +186,28 @@ impl Client {
 
     /// One page of a list: most recent data (no resourceVersion), `next` from the page before.
     pub async fn list(&self, kind: &Kind, scope: &Scope, next: Option<&str>) -> Result<Page, Error> {
-        self.page(kind, scope, PAGE_SIZE, next).await
+        self.page(kind, Self::ask_page(kind, scope, PAGE_SIZE, next)).await
+    }
+
+    /// One page of a list without bodies: what there is, in which version.
+    pub async fn list_metadata(&self, kind: &Kind, scope: &Scope, next: Option<&str>) -> Result<Page, Error> {
+        let ask = Self::ask_page(kind, scope, PAGE_SIZE, next);
+        let accept = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+        self.page(kind, Ask { accept, ..ask }).await
     }
 
     /// The version that the collection has now, read consistently: everything written before is included.
     pub async fn current_version(&self, kind: &Kind, scope: &Scope) -> Result<ResourceVersion, Error> {
-        Ok(self.page(kind, scope, "1", None).await?.version)
+        Ok(self.page(kind, Self::ask_page(kind, scope, "1", None)).await?.version)
     }
 
-    async fn page(&self, kind: &Kind, scope: &Scope, limit: &str, next: Option<&str>) -> Result<Page, Error> {
+    fn ask_page<'a>(kind: &'a Kind, scope: &Scope, limit: &str, next: Option<&str>) -> Ask<'a> {
         let options =
             [("limit", Some(limit)), ("labelSelector", scope.label_selector.as_deref()), ("continue", next)];
-        let ask = Ask::collection(Verb::List, kind, scope, &options);
+        Ask::collection(Verb::List, kind, scope, &options)
+    }
+
+    async fn page(&self, kind: &Kind, ask: Ask<'_>) -> Result<Page, Error> {
         self.finish(&ask, LIST_DEADLINE, LIST_BYTES, |text| {
             wire::page(&kind.gvk, text).map_err(|error| error.to_string())
         })
@@ -280,8 +290,26 @@ impl Client {
             ("timeout", Some(WRITE_TIMEOUT)),
         ];
         let ask = Ask::object(Verb::Apply, kind, key, apply.status, &options)?;
-        // JSON is YAML.
-        self.write(ask, kind, "application/apply-patch+yaml", apply.body).await
+        self.write(ask, kind, "application/apply-patch+yaml", &request::yaml(apply.body)).await
+    }
+
+    /// Whether the API server would take this as a new object, if none of its name were there; nothing is written.
+    /// True where only the name stands against it, as the API server looks at the content first.
+    pub async fn is_valid_as_new(&self, kind: &Kind, key: &ObjectKey, body: &str) -> Result<bool, Error> {
+        let options = [
+            ("dryRun", Some("All")),
+            ("fieldManager", Some(HOST_MANAGER)),
+            ("fieldValidation", Some("Strict")),
+            ("timeout", Some(WRITE_TIMEOUT)),
+        ];
+        let scope = Scope { namespace: key.namespace.as_deref().map(str::to_owned), label_selector: None };
+        let ask = Ask::collection(Verb::Create, kind, &scope, &options);
+        let ask = Ask { target: key.to_string(), content: Some((JSON, body.to_owned())), ..ask };
+        match self.finish(&ask, DEADLINE, OBJECT_BYTES, |_| Ok(())).await {
+            Ok(()) | Err(Error { answer: Answer::AlreadyExists, .. }) => Ok(true),
+            Err(Error { answer: Answer::Invalid(_), .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     /// A JSON patch (RFC 6902) of the object itself, for finalizers; the object as it is afterwards.

@@ -13,6 +13,7 @@ use std::{
     time::Duration,
 };
 use tokio::time::Instant;
+use tracing::debug;
 
 /// One served kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,6 +104,21 @@ struct Known {
     without_schema: BTreeMap<Gvk, Instant>,
     /// What the schemas of a group's version say of `status`, by kind: one document holds them all.
     schemas: BTreeMap<(Arc<str>, Arc<str>), Arc<schema::Statuses>>,
+    /// Which documents there were at the last look, by place (`apis/apps/v1`): where each is, which has a hash of it.
+    documents: Option<BTreeMap<String, String>>,
+}
+
+/// The list of all `OpenAPI` documents.
+#[derive(serde::Deserialize)]
+struct Index {
+    paths: BTreeMap<String, Document>,
+}
+
+#[derive(serde::Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Document {
+    #[serde(rename = "serverRelativeURL")]
+    url: String,
 }
 
 impl Discovery {
@@ -152,6 +168,51 @@ impl Discovery {
         known.schemas.remove(&(Arc::clone(&gvk.group), Arc::clone(&gvk.version)));
     }
 
+    /// Looks whether what is known of the kinds in use has changed since the last look: one small list tells which
+    /// groups did. Whether a kind is another now.
+    ///
+    /// # Errors
+    /// The list's. A kind that cannot be looked at stays as it was known until the next look.
+    pub async fn refresh(&self) -> Result<bool, Error> {
+        let text = self.client.raw_get("/openapi/v3").await?;
+        let index: Index = serde_json::from_str(&text).map_err(|error| Error {
+            verb: "get",
+            target: "/openapi/v3".into(),
+            answer: Answer::Undecodable,
+            message: format!("the answer cannot be decoded: {error}"),
+            retry_after: None,
+        })?;
+        let mut documents: BTreeMap<_, _> =
+            index.paths.into_iter().map(|(place, document)| (place, document.url)).collect();
+        let outdated: Vec<_> = {
+            let known = self.known();
+            let is_same = |gvk: &Gvk| {
+                let place = place(gvk);
+                known.documents.as_ref().is_some_and(|before| before.get(&place) == documents.get(&place))
+            };
+            known.kinds.iter().filter(|(gvk, _)| !is_same(gvk)).map(|(_, kind)| Arc::clone(kind)).collect()
+        };
+        for kind in &outdated {
+            self.ask_again(&kind.gvk);
+        }
+        let mut is_other = false;
+        for before in outdated {
+            match self.kind(&before.gvk).await {
+                Ok(now) => is_other |= now != before,
+                // Its watch says so.
+                Err(error) if error.answer == Answer::KindNotFound => {}
+                // Kept is what was known, which is the best there is until the next look.
+                Err(error) => {
+                    debug!(error = %error, "a kind cannot be looked at again");
+                    documents.remove(&place(&before.gvk));
+                    self.known().kinds.entry(before.gvk.clone()).or_insert(before);
+                }
+            }
+        }
+        self.known().documents = Some(documents);
+        Ok(is_other)
+    }
+
     /// What the API server serves in the kind's group and version.
     async fn resources(&self, gvk: &Gvk) -> Result<Vec<APIResource>, Error> {
         let text = self.client.raw_get(&root(&gvk.group, &gvk.version)).await.map_err(|error| match error
@@ -197,6 +258,11 @@ impl Discovery {
     }
 }
 
+/// How the list of documents calls the kind's group and version.
+fn place(gvk: &Gvk) -> String {
+    root(&gvk.group, &gvk.version).trim_start_matches('/').to_owned()
+}
+
 /// Whether this is the kind itself, not one of its subresources, which may have the same kind.
 fn is_of_kind(resource: &APIResource, gvk: &Gvk) -> bool {
     resource.kind == *gvk.kind && !resource.name.contains('/')
@@ -218,6 +284,7 @@ fn failed(gvk: &Gvk, answer: Answer, message: String) -> Error {
 mod tests {
     use super::*;
     use crate::observe::client::mock::{Reply, Server};
+    use serde_json::json;
 
     fn widget() -> Gvk {
         Gvk::new("cases.example.com/v1", "Widget")
@@ -309,5 +376,43 @@ mod tests {
         // Asked again, it has not to be waited for again.
         discovery.ask_again(&widget());
         assert_eq!(discovery.kind(&widget()).await.unwrap(), kind);
+    }
+
+    #[tokio::test]
+    async fn refresh_asks_again_for_kinds_whose_document_is_another_and_tells_whether_they_are() {
+        const INDEX: &str = "GET /openapi/v3";
+        let index = |hash: &str| {
+            let document = |hash: &str| json!({"serverRelativeURL": format!("/openapi/v3/x?hash={hash}")});
+            let paths = json!({"apis/cases.example.com/v1": document(hash), "api/v1": document("1")});
+            text(&json!({"paths": paths}).to_string())
+        };
+        let other = SCHEMAS.replace("note", "other");
+        let (server, client) = Server::start(vec![
+            (INDEX, index("1")),
+            (PATH, text(RESOURCES)),
+            (OPENAPI, text(SCHEMAS)),
+            // The same, then another document that says the same, then another kind, then a failure.
+            (INDEX, index("1")),
+            (INDEX, index("2")),
+            (PATH, text(RESOURCES)),
+            (OPENAPI, text(SCHEMAS)),
+            (INDEX, index("3")),
+            (PATH, text(RESOURCES)),
+            (OPENAPI, text(&other)),
+            (INDEX, index("4")),
+            (PATH, Reply::Text(503, String::new())),
+            (INDEX, index("4")),
+            (PATH, text(RESOURCES)),
+            (OPENAPI, text(SCHEMAS)),
+        ]);
+        let discovery = Discovery::new(client);
+        assert!(!discovery.refresh().await.unwrap());
+        discovery.kind(&widget()).await.unwrap();
+        for expected in [false, false, true, false, true] {
+            assert_eq!(discovery.refresh().await.unwrap(), expected, "{:?}", server.seen());
+            // Known all the same.
+            discovery.kind(&widget()).await.unwrap();
+        }
+        assert_eq!(server.seen().len(), 15);
     }
 }

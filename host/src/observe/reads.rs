@@ -63,12 +63,14 @@ pub struct ParentRef {
 }
 
 /// How a plugin's kinds are watched: from a kind to its watch, and whether it is namespaced.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sources {
     /// The plugin's name: whose children are its own.
     pub plugin: Arc<str>,
     /// Child kinds, watched by the host's label, with their scope from discovery. Kinds of earlier versions too.
     pub children: BTreeMap<Gvk, (WatchKey, bool)>,
+    /// Kinds of whose objects it owns fields: those that carry the host's label for that.
+    pub fields: BTreeMap<Gvk, WatchKey>,
     /// Read kinds, with their scope from discovery.
     pub reads: BTreeMap<Gvk, (WatchKey, bool)>,
 }
@@ -76,7 +78,7 @@ pub struct Sources {
 impl Sources {
     /// No kinds yet.
     pub fn new(plugin: Arc<str>) -> Self {
-        Self { plugin, children: BTreeMap::new(), reads: BTreeMap::new() }
+        Self { plugin, children: BTreeMap::new(), fields: BTreeMap::new(), reads: BTreeMap::new() }
     }
 }
 

@@ -3,6 +3,7 @@
 //! A loop lists completely, mirrors the list, and follows it from its version on. What it does after each step
 //! is decided in `health`, without I/O; `follow` only does the steps.
 
+mod audit;
 mod follow;
 mod health;
 #[cfg(test)]
@@ -56,6 +57,10 @@ pub struct Counts {
     pub silences: u64,
     /// Histories that went backwards (etcd restored from a backup).
     pub other_histories: u64,
+    /// Lists of metadata that it was compared with.
+    pub audits: u64,
+    /// Changes that it had lost, found by these.
+    pub lost: u64,
     /// Objects that could not be decoded.
     pub undecodable: u64,
 }
@@ -95,7 +100,14 @@ impl Watches {
         on_state: OnState,
     ) -> Self {
         Self {
-            shared: Arc::new(Shared { client, discovery, cache, on_change, on_state }),
+            shared: Arc::new(Shared {
+                client,
+                discovery,
+                cache,
+                on_change,
+                on_state,
+                doubts: tokio::sync::watch::Sender::new(()),
+            }),
             inner: Mutex::default(),
         }
     }
@@ -132,9 +144,23 @@ impl Watches {
         }
     }
 
+    /// A kind is served: if its watch takes it for missing, it need not wait until it would look again. Whether it
+    /// does.
+    pub fn retry(&self, key: &WatchKey) -> bool {
+        let inner = self.lock();
+        let missing =
+            inner.running.get(key).filter(|watch| matches!(watch.alive.state(), WatchState::Missing(_)));
+        missing.inspect(|watch| watch.alive.retry.notify_one()).is_some()
+    }
+
     /// How a watch is doing; `None` if nobody wants it.
     pub fn state(&self, key: &WatchKey) -> Option<WatchState> {
         self.lock().running.get(key).map(|watch| watch.alive.state())
+    }
+
+    /// The watches that somebody wants.
+    fn wanted(&self) -> Vec<(WatchKey, Arc<Alive>)> {
+        self.lock().running.iter().map(|(key, watch)| (key.clone(), Arc::clone(&watch.alive))).collect()
     }
 
     /// What each watch had to do, for metrics.

@@ -24,7 +24,7 @@ use std::{
 const ENTRIES: usize = 8;
 /// Parents: up to about 4 KB each, where every entry wrote something, so 80 MB in all; mostly a quarter of that.
 const PARENTS: usize = 20_000;
-/// Children that are named in an entry, of those created, updated and pruned each; the others are counted.
+/// Children that are named in an entry, of those created, updated, replaced and pruned each; the others are counted.
 const NAMED: usize = 8;
 /// Bytes of a message; conditions and events have it whole.
 const TEXT: usize = 512;
@@ -94,6 +94,8 @@ pub struct Wrote {
     pub created: Names,
     /// Children.
     pub updated: Names,
+    /// Children.
+    pub replaced: Names,
     /// Children.
     pub pruned: Names,
     /// The parent's labels, annotations or finalizers.
@@ -243,13 +245,13 @@ fn why(report: &Report) -> Option<Box<str>> {
 }
 
 fn wrote(report: &Report) -> Option<Box<Wrote>> {
-    let children = [&report.created, &report.updated, &report.pruned];
+    let children = [&report.created, &report.updated, &report.replaced, &report.pruned];
     let (metadata, status) = (report.metadata_written, report.status == StatusWrite::Written);
     if children.iter().all(|keys| keys.is_empty()) && !metadata && !status {
         return None;
     }
-    let [created, updated, pruned] = children.map(|keys| names(keys));
-    Some(Box::new(Wrote { created, updated, pruned, metadata, status }))
+    let [created, updated, replaced, pruned] = children.map(|keys| names(keys));
+    Some(Box::new(Wrote { created, updated, replaced, pruned, metadata, status }))
 }
 
 fn names(keys: &[ObjectKey]) -> Names {

@@ -49,6 +49,11 @@ fn pass_seconds() -> Histogram {
     Histogram::new(exponential_buckets(0.0001, 4.0, 10))
 }
 
+/// From 0.1 ms, a worker that was free, to 7 min, more than the longest back-off.
+fn wait_seconds() -> Histogram {
+    Histogram::new(exponential_buckets(0.0001, 4.0, 12))
+}
+
 /// From 10 µs, the fastest guests, to 10 s, twice the standard limit.
 fn call_seconds() -> Histogram {
     Histogram::new(exponential_buckets(0.000_01, 4.0, 11))
@@ -70,13 +75,17 @@ pub struct Metrics {
     memos: Family<PluginResult, Counter>,
     plans_limited: Family<OfPlugin, Counter>,
     queue_depth: Family<PluginState, Gauge>,
-    queue_wait_seconds: Histogram,
+    queue_wait_seconds: Family<OfPlugin, Histogram>,
     applied: Family<PluginResult, Counter>,
     status_writes: Family<PluginResult, Counter>,
     status_failures: Family<PluginReason, Counter>,
     status_conflicts: Family<OfPlugin, Counter>,
     watch_restarts: Family<OfKind, Counter>,
+    watch_lists: Family<OfKind, Counter>,
+    watch_audits: Family<OfKind, Counter>,
+    watch_lost: Family<OfKind, Counter>,
     watch_states: Family<KindState, Gauge>,
+    kind_changes: Counter,
     plugin_info: Family<PluginVersion, Gauge>,
     swap_seconds: Histogram,
     api_requests: Family<Request, Counter>,
@@ -104,13 +113,17 @@ impl Metrics {
             memos: Family::default(),
             plans_limited: Family::default(),
             queue_depth: Family::default(),
-            queue_wait_seconds: pass_seconds(),
+            queue_wait_seconds: Family::new_with_constructor(wait_seconds),
             applied: Family::default(),
             status_writes: Family::default(),
             status_failures: Family::default(),
             status_conflicts: Family::default(),
             watch_restarts: Family::default(),
+            watch_lists: Family::default(),
+            watch_audits: Family::default(),
+            watch_lost: Family::default(),
             watch_states: Family::default(),
+            kind_changes: Counter::default(),
             plugin_info: Family::default(),
             swap_seconds: pass_seconds(),
             api_requests: Family::default(),
@@ -171,7 +184,19 @@ impl Metrics {
             self.status_conflicts.clone(),
         );
         r.register("watch_restarts", "Watches that were opened again", self.watch_restarts.clone());
+        r.register("watch_lists", "Complete lists", self.watch_lists.clone());
+        r.register("watch_audits", "Comparisons of a watch with what there is", self.watch_audits.clone());
+        r.register(
+            "watch_lost_changes",
+            "Changes that a watch did not deliver, found by a comparison",
+            self.watch_lost.clone(),
+        );
         r.register("watch_state", "Watches of a kind in a state", self.watch_states.clone());
+        r.register(
+            "kind_changes",
+            "Looks at the API server's schemas that found a kind in use changed",
+            self.kind_changes.clone(),
+        );
         r.register("plugin_info", "The versions in force", self.plugin_info.clone());
         r.register(
             "plugin_swap_seconds",
@@ -190,12 +215,15 @@ impl Metrics {
         );
     }
 
-    /// A pass is over that began at this time. One of a plugin that ended meanwhile would bring its series back.
+    /// Holds a plugin in force while something is counted for it; `None` if it ended meanwhile, as what is counted
+    /// then would bring its series back.
+    fn in_force(&self, plugin: &str) -> Option<MutexGuard<'_, BTreeMap<String, PluginVersion>>> {
+        Some(lock(&self.plugins)).filter(|plugins| plugins.contains_key(plugin))
+    }
+
+    /// A pass is over that began at this time.
     pub fn reconciled(&self, report: &Report, duration: Duration, began: Timestamp) {
-        let plugins = lock(&self.plugins);
-        if !plugins.contains_key(&*report.plugin) {
-            return;
-        }
+        let Some(_in_force) = self.in_force(&report.plugin) else { return };
         let result = reconcile_result(report.outcome);
         count(&self.reconciles, &report.plugin, result, 1);
         let labels = of_plugin(&report.plugin);
@@ -214,26 +242,31 @@ impl Metrics {
 
     /// A pass ended in a panic.
     pub fn panicked(&self, plugin: &str) {
+        let Some(_in_force) = self.in_force(plugin) else { return };
         count(&self.reconciles, plugin, "panic", 1);
     }
 
     /// A request was due for so long before a worker took it.
-    pub fn waited(&self, time: Duration) {
-        self.queue_wait_seconds.observe(time.as_secs_f64());
+    pub fn waited(&self, plugin: &str, time: Duration) {
+        let Some(_in_force) = self.in_force(plugin) else { return };
+        self.queue_wait_seconds.get_or_create(&of_plugin(plugin)).observe(time.as_secs_f64());
     }
 
     /// The memo was asked for a plan.
     pub fn memo(&self, plugin: &str, hit: bool) {
+        let Some(_in_force) = self.in_force(plugin) else { return };
         count(&self.memos, plugin, if hit { "hit" } else { "miss" }, 1);
     }
 
     /// A guest was not called, as its plans do not settle.
     pub fn plan_limited(&self, plugin: &str) {
+        let Some(_in_force) = self.in_force(plugin) else { return };
         self.plans_limited.get_or_create(&of_plugin(plugin)).inc();
     }
 
     /// A guest was called.
     pub fn guest_call(&self, plugin: &str, duration: Duration, fuel: u64) {
+        let Some(_in_force) = self.in_force(plugin) else { return };
         let labels = of_plugin(plugin);
         self.guest_seconds.get_or_create(&labels).observe(duration.as_secs_f64());
         self.guest_fuel.get_or_create(&labels).inc_by(fuel);
@@ -241,10 +274,13 @@ impl Metrics {
 
     /// The children of a plan were applied, or not.
     pub fn applied(&self, plugin: &str, applied: &Applied) {
+        let Some(_in_force) = self.in_force(plugin) else { return };
         count(&self.applied, plugin, "created", applied.created.len());
         count(&self.applied, plugin, "updated", applied.updated.len());
         count(&self.applied, plugin, "unchanged", applied.unchanged);
+        count(&self.applied, plugin, "replaced", applied.replaced.len());
         count(&self.applied, plugin, "awaited", applied.awaited.len());
+        count(&self.applied, plugin, "held", applied.held.len());
         count(&self.applied, plugin, "failed", applied.failed.len());
     }
 
@@ -254,6 +290,7 @@ impl Metrics {
         if status == StatusWrite::LeftAlone {
             return;
         }
+        let Some(_in_force) = self.in_force(plugin) else { return };
         count(&self.status_writes, plugin, status.as_str(), 1);
         self.status_conflicts.get_or_create(&of_plugin(plugin)).inc_by(written.conflicts.into());
         let failure = written.result.as_ref().err().map(|error| error.answer.as_str());
@@ -272,7 +309,9 @@ impl Metrics {
             for state in WATCH_STATES {
                 self.watches_in(watch, state);
             }
-            begin(&self.watch_restarts, &OfKind { kind: watch.gvk.to_string() });
+            for counter in self.of_watches() {
+                begin(counter, &OfKind { kind: watch.gvk.to_string() });
+            }
         }
         self.watches_in(watch, state).inc();
     }
@@ -284,7 +323,9 @@ impl Metrics {
         self.watches_in(watch, before).dec();
         if !watches.keys().any(|other| other.gvk == watch.gvk) {
             let kind = watch.gvk.to_string();
-            self.watch_restarts.remove(&OfKind { kind: kind.clone() });
+            for counter in self.of_watches() {
+                counter.remove(&OfKind { kind: kind.clone() });
+            }
             for state in WATCH_STATES {
                 self.watch_states.remove(&KindState { kind: kind.clone(), state });
             }
@@ -295,18 +336,34 @@ impl Metrics {
         self.watch_states.get_or_create_owned(&KindState { kind: watch.gvk.to_string(), state })
     }
 
-    /// How often watches have been opened so far; asked at each scrape.
+    /// What is counted of each kind's watches.
+    fn of_watches(&self) -> [&Family<OfKind, Counter>; 4] {
+        [&self.watch_restarts, &self.watch_lists, &self.watch_audits, &self.watch_lost]
+    }
+
+    /// What watches had to do so far; asked at each scrape.
     pub fn watches_counted(&self, counts: &[(WatchKey, Counts)]) {
-        let mut restarts: BTreeMap<String, u64> = BTreeMap::new();
+        let mut kinds: BTreeMap<String, [u64; 4]> = BTreeMap::new();
         for (watch, counts) in counts {
             // The first opening is no restart.
-            *restarts.entry(watch.gvk.to_string()).or_default() += counts.watches.saturating_sub(1);
+            let restarts = counts.watches.saturating_sub(1);
+            let all = kinds.entry(watch.gvk.to_string()).or_default();
+            for (sum, count) in all.iter_mut().zip([restarts, counts.lists, counts.audits, counts.lost]) {
+                *sum += count;
+            }
         }
-        for (kind, restarts) in restarts {
-            let counter = self.watch_restarts.get_or_create_owned(&OfKind { kind });
-            // A counter never goes back, though a watch that ended takes its count along.
-            counter.inc_by(restarts.saturating_sub(counter.get()));
+        for (kind, sums) in kinds {
+            for (family, sum) in self.of_watches().into_iter().zip(sums) {
+                let counter = family.get_or_create_owned(&OfKind { kind: kind.clone() });
+                // A counter never goes back, though a watch that ended takes its count along.
+                counter.inc_by(sum.saturating_sub(counter.get()));
+            }
         }
+    }
+
+    /// A kind in use has another schema, or other subresources.
+    pub fn kind_changed(&self) {
+        self.kind_changes.inc();
     }
 
     /// A request to the API server was answered. `verb` is one of the client's.
@@ -329,6 +386,7 @@ impl Metrics {
         self.plugin_info.get_or_create(&labels).set(1);
         let labels = of_plugin(plugin);
         begin(&self.reconcile_seconds, &labels);
+        begin(&self.queue_wait_seconds, &labels);
         begin(&self.last_success, &labels);
         begin(&self.guest_seconds, &labels);
         begin(&self.guest_fuel, &labels);
@@ -364,11 +422,13 @@ impl Metrics {
 
     /// A plugin is no longer in force: what was counted for it goes.
     pub fn plugin_inactive(&self, plugin: &str) {
-        if let Some(labels) = lock(&self.plugins).remove(plugin) {
+        let mut plugins = lock(&self.plugins);
+        if let Some(labels) = plugins.remove(plugin) {
             self.plugin_info.remove(&labels);
         }
         let labels = of_plugin(plugin);
         self.reconcile_seconds.remove(&labels);
+        self.queue_wait_seconds.remove(&labels);
         self.last_success.remove(&labels);
         self.guest_seconds.remove(&labels);
         self.guest_fuel.remove(&labels);

@@ -68,10 +68,16 @@ fn inspect_reason(error: &inspect::Error) -> Reason {
 ///
 /// # Errors
 /// What stands against it, in words its author can act on.
-pub async fn version(engine: &Engine, component: &Component, limits: &Limits) -> Result<Version, Error> {
+pub async fn version(
+    engine: &Engine,
+    component: &Component,
+    limits: &Limits,
+    sensitive_kinds: &[String],
+) -> Result<Version, Error> {
     let guest = Guest::load(engine, &component.digest, &component.bytes, limits).await?;
     let manifest = guest.describe(limits).await.map_err(LoadError::Describe)?;
     let manifest = Manifest::parse(&manifest)?;
+    manifest.permit(sensitive_kinds)?;
     Ok(Version { digest: component.digest.as_str().into(), manifest: Arc::new(manifest), guest })
 }
 

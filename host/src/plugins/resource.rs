@@ -28,6 +28,20 @@ pub struct PluginSpec {
     /// What its calls may use; absent means the host's standard.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<PluginLimits>,
+    /// What it may do beyond what every plugin may.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub permissions: Option<PluginPermissions>,
+}
+
+/// What a plugin may do beyond what every plugin may.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct PluginPermissions {
+    /// Kinds that give rights over the cluster and that its manifest may declare all the same, each by kind and
+    /// group: `Secret`, `CustomResourceDefinition.apiextensions.k8s.io`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "set"))]
+    pub sensitive_kinds: Vec<String>,
 }
 
 /// What the calls of a plugin may use.
@@ -73,6 +87,9 @@ pub struct PluginStatus {
     /// Kinds that the plugin ever applied, as `apiVersion kind`: where its children may be found.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kinds: Vec<String>,
+    /// Kinds of whose objects the plugin ever owned fields, as `apiVersion kind`: where these may be found.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub field_kinds: Vec<String>,
 }
 
 /// A condition, as in the Kubernetes API conventions.

@@ -12,13 +12,16 @@ mod obstacle;
 mod pending;
 mod say;
 mod settings;
+mod taken;
 
 pub use pending::Pending;
 
+use end::Ended;
 use obstacle::{Failing, steady};
+use taken::Refused;
 
 use super::{
-    ActivePlugin, ConditionTypes, Registry, field_manager,
+    ActivePlugin, ConditionTypes, FieldKinds, Registry, field_manager,
     load::{self, Version},
     selection_watch,
     shortfalls::Shortfalls,
@@ -29,6 +32,7 @@ use crate::{
     config::{Config, Limits},
     decide::guest::engine::Engine,
     dispatch::Dispatch,
+    manifest::Manifest,
     object::{Gvk, Object, ObjectKey},
     observe::{
         cache::Cache,
@@ -38,7 +42,7 @@ use crate::{
         watch::{WatchKey, Watches},
     },
     operate::metrics::Metrics,
-    report::{Reason, chain},
+    report::Reason,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -46,7 +50,7 @@ use std::{
     time::Duration,
 };
 use tokio::time::Instant;
-use tracing::{info, warn};
+use tracing::warn;
 
 /// The label that makes a ConfigMap a plugin.
 pub const LABEL_PLUGIN: &str = "oarlock.dev/plugin";
@@ -115,8 +119,12 @@ struct Known {
     watches: BTreeSet<WatchKey>,
     /// Whether all of them had been listed at the last look.
     synced: bool,
+    /// How often what they have had been doubted by then.
+    doubts: u64,
     /// See [`ActivePlugin::condition_types`].
     condition_types: Arc<ConditionTypes>,
+    /// See [`ActivePlugin::field_kinds`].
+    field_kinds: Arc<FieldKinds>,
     /// See [`ActivePlugin::shortfalls`]; of the version in force.
     shortfalls: Arc<Shortfalls>,
     /// When its parents began to be planned.
@@ -126,16 +134,7 @@ struct Known {
     /// Which of its watches fail, and since when.
     failing: Failing,
     /// Versions that are no longer in force and may have left finalizers on their parents.
-    ended: Vec<Arc<ActivePlugin>>,
-}
-
-#[derive(Clone)]
-struct Refused {
-    digest: String,
-    reason: Reason,
-    message: String,
-    /// Whether the same content is tried again.
-    transient: bool,
+    ended: Vec<Ended>,
 }
 
 /// Why a plugin could not be settled now: an answer of the API server. It is looked at again.
@@ -198,12 +197,18 @@ impl Rollout {
         }
         let spec = settings::spec(&settings);
         let limits = settings::limits(&self.config.limits, &spec);
-
         let known = all.entry(name.clone()).or_default();
         known.created = config_map.created.clone();
-        if let Err(refused) = self.take_in(known, &config_map, &limits).await {
+        let allowed = spec.permissions.clone().unwrap_or_default().sensitive_kinds;
+        if let Err(refused) = self.take_in(known, &config_map, &limits, &allowed).await {
             self.refuse(name, known, refused, &settings, &config_map);
         }
+        // What was allowed when it came into force may not be any more.
+        if known.version.as_ref().is_some_and(|version| version.manifest.permit(&allowed).is_err()) {
+            known.version = None;
+            self.deactivate(name, all);
+        }
+        let known = all.entry(name.clone()).or_default();
         let Some(manifest) = known.version.as_ref().map(|version| version.manifest.clone()) else {
             return self.say(name, &settings, known, None, &say::State::Nothing).await;
         };
@@ -218,18 +223,39 @@ impl Rollout {
         if let Some(loser) = claims::younger_in_force(name, all, &self.registry) {
             self.deactivate(&loser, all);
         }
+        self.serve(name, all, manifest, &config_map, settings, spec.paused, limits).await
+    }
 
+    /// Puts the version that was taken in in force, once everything it needs is there.
+    #[allow(clippy::too_many_arguments, reason = "one step of `settle`, which has all of these")]
+    async fn serve(
+        &self,
+        name: &Arc<str>,
+        all: &mut BTreeMap<Arc<str>, Known>,
+        manifest: Arc<Manifest>,
+        config_map: &Object,
+        settings: Arc<Object>,
+        paused: bool,
+        limits: Limits,
+    ) -> Result<(), Error> {
         let kinds = say::kinds(&settings, &manifest);
         self.doubt(name);
-        let resolved = self.resolve(name, &manifest, &kinds).await?;
+        let known = all.entry(name.clone()).or_default();
+        known.field_kinds.add(say::from_texts(&say::recorded(&settings).field_kinds));
+        let field_kinds = known.field_kinds.all();
+        let resolved = self.resolve(name, &manifest, &kinds, &field_kinds).await?;
         let known = all.entry(name.clone()).or_default();
         let unwanted = self.acquire(name, known, &resolved.watches);
 
         let snapshot = self.cache.snapshot();
-        let unsynced: Vec<_> = resolved.watches.iter().filter(|watch| !snapshot.is_synced(watch)).collect();
+        let needed = resolved.watches.difference(&resolved.brought);
+        let unsynced: Vec<_> = needed.filter(|watch| !snapshot.is_synced(watch)).collect();
+        let doubts = snapshot.doubts(&resolved.watches);
         let serving = self.registry.now().plugins.get(name).cloned();
         self.note_failing(name, known);
-        let of_watches = || self.obstacle(&known.failing, &resolved.watches, &manifest);
+        let needed = resolved.watches.difference(&resolved.brought);
+        let settled = needed.filter(|watch| !resolved.returning.contains(*watch));
+        let of_watches = || self.obstacle(&known.failing, settled, &manifest);
         let obstacle = resolved.obstacle.or_else(of_watches);
         let is_ready = unsynced.is_empty() && obstacle.is_none();
         let waits_for = obstacle.clone().unwrap_or_else(|| self.waits_for(&unsynced, &manifest));
@@ -237,9 +263,14 @@ impl Rollout {
         if let (Some((parent_kind, sources)), Some(version)) = (resolved.ready, &known.version)
             && (is_ready || gives_way(serving.as_deref(), version))
         {
-            // Before the first apply of a kind: where children may be found must outlive this process (A6).
-            if kinds.len() > say::recorded(&settings).kinds.len() {
-                self.record_kinds(&settings, &kinds).await?;
+            // Before the first write: where that may be found must outlive this process (A6).
+            let recorded = say::recorded(&settings);
+            let is_parent_recorded =
+                recorded.active.and_then(|active| active.parent()).as_ref() == Some(&manifest.parent.gvk);
+            let are_kinds_recorded =
+                kinds.len() <= recorded.kinds.len() && field_kinds.len() <= recorded.field_kinds.len();
+            if !is_parent_recorded || !are_kinds_recorded {
+                self.record(&settings, version, &kinds, &field_kinds).await?;
             }
             let parents = selection_watch(&manifest.parent);
             let active = ActivePlugin {
@@ -251,20 +282,23 @@ impl Rollout {
                 parents: parents.clone(),
                 parent_kind,
                 sources: Arc::new(sources),
-                paused: spec.paused,
+                paused,
                 obstacle: steady(obstacle, serving.as_ref().and_then(|serving| serving.obstacle.as_ref())),
                 condition_types: known.condition_types.clone(),
+                field_kinds: known.field_kinds.clone(),
                 shortfalls: known.shortfalls.clone(),
                 manifest,
             };
             let swapped = serving.as_ref().is_some_and(|serving| serving.digest != active.digest);
-            let said = swapped.then(|| say::swapped(&active, &config_map));
-            self.activate(active, serving.as_deref(), is_ready && !known.synced);
+            let said = swapped.then(|| say::swapped(&active, config_map));
+            let is_anew = !known.synced || known.doubts != doubts;
+            self.activate(active, serving.as_deref(), is_ready && is_anew);
             if let Some(said) = said {
                 self.events.publish(&settings, &said);
             }
             // Parents of another kind are nobody's any more.
-            known.ended.extend(serving.filter(|serving| serving.parents != parents));
+            let ended = serving.filter(|serving| serving.parents != parents);
+            known.ended.extend(ended.map(|serving| Ended::of(&serving)));
             if let Some(seen) = known.seen.take() {
                 self.metrics.plugin_swapped(seen.elapsed());
             }
@@ -276,9 +310,12 @@ impl Rollout {
             self.note_obstacle(&known.failing, &serving);
         }
         known.synced = is_ready;
+        if is_ready {
+            known.doubts = doubts;
+        }
         self.look_again(name, &settings, known);
         self.release_ended(known).await?;
-        let state = match (spec.paused, is_ready) {
+        let state = match (paused, is_ready) {
             (true, _) => say::State::Paused,
             (false, true) => say::State::Serving,
             // The first list takes a moment: what a start finds said already stands until it is known better.
@@ -297,57 +334,6 @@ impl Rollout {
         let unwanted = known.watches.difference(wanted).cloned().collect();
         known.watches.extend(wanted.iter().cloned());
         unwanted
-    }
-
-    /// Remembers a refusal, and tells of it when it is new.
-    fn refuse(
-        &self,
-        name: &Arc<str>,
-        known: &mut Known,
-        refused: Refused,
-        settings: &Object,
-        config_map: &Object,
-    ) {
-        if known.refused.as_ref().is_none_or(|before| before.digest != refused.digest) {
-            let reason = refused.reason.as_str();
-            info!(plugin = &**name, reason, message = refused.message, "version refused");
-            self.events.publish(settings, &say::refused(&refused, config_map));
-        }
-        if refused.transient {
-            self.pending.later(name, Duration::from_mins(1));
-        }
-        known.refused = Some(refused);
-    }
-
-    /// Takes in what the ConfigMap holds now: the same as before, a new version, or a refusal.
-    async fn take_in(&self, known: &mut Known, config_map: &Object, limits: &Limits) -> Result<(), Refused> {
-        let component = source::component(config_map, limits.component_bytes).map_err(|error| Refused {
-            digest: source::digest(config_map.body.as_bytes()),
-            reason: say::source_reason(&error),
-            message: chain(&error),
-            transient: false,
-        })?;
-        if known.version.as_ref().is_some_and(|version| *version.digest == *component.digest) {
-            known.refused = None;
-            return Ok(());
-        }
-        if let Some(refused) = &known.refused
-            && refused.digest == component.digest
-            && !refused.transient
-        {
-            return Err(refused.clone());
-        }
-        let seen = Instant::now();
-        let version = load::version(&self.engine, &component, limits).await.map_err(|error| Refused {
-            digest: component.digest.clone(),
-            reason: error.reason(),
-            message: chain(&error),
-            transient: error.is_transient(),
-        })?;
-        known.version = Some(version);
-        known.seen = Some(seen);
-        known.refused = None;
-        Ok(())
     }
 
     /// The plugin's `Plugin`, as the cache has it by now: own writes are in it.

@@ -1,14 +1,14 @@
 //! What a pass comes to, in words: conditions and events.
 
 use super::{
-    Pass, Reconciler,
+    Pass, Reconciler, several,
     verdict::{self, Telling},
 };
 use crate::{
     act::{events, status},
     decide::{
         guest::Function,
-        plan::{Condition, ConditionStatus, Plan},
+        plan::{Child, Condition, ConditionStatus, Plan},
         readiness::{Readiness, readiness},
         stability::Unstable,
     },
@@ -17,6 +17,7 @@ use crate::{
     report::{Reason, Report, StatusWrite},
 };
 use serde::Deserialize;
+use std::collections::HashSet;
 use tracing::debug;
 
 /// Children that have an event of their own; what else a pass does is told in one.
@@ -62,6 +63,12 @@ impl Reconciler {
                 }
             }
         }
+        // Also where the guest speaks for itself: it does not know what waits for whom.
+        if failed.is_none() && !pass.held.is_empty() && !is_said(&conditions, "Reconciling") {
+            let message = several::message(held(pass));
+            let reason = Reason::ChildrenProgressing;
+            conditions.push(verdict::condition("Reconciling", ConditionStatus::True, reason, message));
+        }
         // What failed weighs more.
         if let Some(unstable) = unstable.filter(|_| failed.is_none()) {
             conditions.retain(|own| own.r#type != "Reconciling");
@@ -99,33 +106,42 @@ impl Reconciler {
     fn health(&self, pass: &Pass, function: Function, plan: &Plan) -> Vec<Condition> {
         // Own writes of this pass are in the cache by now.
         let snapshot = self.cache.snapshot();
-        let mut waiting = Vec::new();
-        let mut failing = Vec::new();
-        for child in &plan.children {
-            let watch = pass.plugin.sources.children.get(&child.key.gvk).map(|(watch, _)| watch);
-            let live =
-                watch.and_then(|watch| snapshot.get(watch, child.key.namespace.as_deref(), &child.key.name));
-            match live.map(|live| readiness(live)) {
-                Some(Readiness::Ready) => {}
-                Some(Readiness::Progressing(why)) => waiting.push(format!("{}: {why}", child.key)),
-                Some(Readiness::Failed(why)) => failing.push(format!("{}: {why}", child.key)),
-                Some(Readiness::Terminating) => waiting.push(format!("{}: is being deleted", child.key)),
-                None => waiting.push(format!("{}: is not there yet", child.key)),
+        let (mut waiting, mut failing) = (held(pass), Vec::new());
+        let is_held: HashSet<_> = pass.held.iter().map(|(key, _)| key).collect();
+        let say = |key: &ObjectKey, what: &str| (key.to_string(), format!("{key}: {what}"));
+        // Objects of others are as ready as others have them; one that is missing is held.
+        let owned =
+            plan.children.iter().filter(|child| !child.options.fields && !is_held.contains(&child.key));
+        for Child { key, .. } in owned {
+            let watch = pass.plugin.sources.children.get(&key.gvk).map(|(watch, _)| watch);
+            let live = watch.and_then(|watch| snapshot.get(watch, key.namespace.as_deref(), &key.name));
+            let Some(live) = live else {
+                waiting.push(say(key, "is not there yet"));
+                continue;
+            };
+            match readiness(live) {
+                Readiness::Ready => {}
+                Readiness::Progressing(why) => waiting.push(say(key, &why)),
+                Readiness::Failed(why) => failing.push(say(key, &why)),
+                Readiness::Terminating => waiting.push(say(key, &going(live))),
             }
         }
         if function == Function::Finalize {
-            let message = "the plugin is cleaning up before the object goes".to_owned();
+            let mut message = "the plugin is cleaning up before the object goes".to_owned();
+            if !pass.held.is_empty() {
+                message = format!("{message}; {}", several::message(held(pass)));
+            }
             return vec![verdict::condition("Ready", ConditionStatus::False, Reason::Deleting, message)];
         }
         if !failing.is_empty() {
-            let message = failing.join("; ");
+            let message = several::message(failing);
             return vec![
                 verdict::condition("Ready", ConditionStatus::False, Reason::ChildFailed, message.clone()),
                 verdict::condition("Stalled", ConditionStatus::True, Reason::ChildFailed, message),
             ];
         }
         if !waiting.is_empty() {
-            let message = waiting.join("; ");
+            let message = several::message(waiting);
             return vec![
                 verdict::condition(
                     "Ready",
@@ -160,6 +176,7 @@ impl Reconciler {
         for (reason, action, keys) in [
             (Reason::Created, "Create", &report.created),
             (Reason::Updated, "Update", &report.updated),
+            (Reason::Replaced, "Delete", &report.replaced),
             (Reason::Pruned, "Delete", &report.pruned),
         ] {
             let rest = keys.len().saturating_sub(NAMED);
@@ -189,6 +206,7 @@ impl Reconciler {
             why = report.why.as_ref().map(tracing::field::display),
             created = report.created.len(),
             updated = report.updated.len(),
+            replaced = report.replaced.len(),
             pruned = report.pruned.len(),
             unchanged = report.unchanged,
             status = report.status.as_str(),
@@ -206,6 +224,19 @@ fn event(
 ) -> events::Event {
     let related = related.map(|key| (key.clone(), None));
     events::Event { warning, reason: reason.to_owned(), action, note, related }
+}
+
+/// What waits for whom.
+fn held(pass: &Pass) -> Vec<(String, String)> {
+    pass.held.iter().map(|(child, why)| (child.to_string(), format!("{child}: {why}"))).collect()
+}
+
+/// That a child is being deleted, and who keeps it.
+fn going(child: &Object) -> String {
+    match &*child.finalizers.join(", ") {
+        "" => "is being deleted".to_owned(),
+        finalizers => format!("is being deleted, and waits for its finalizers {finalizers}"),
+    }
 }
 
 fn is_true(conditions: &[Condition], r#type: &str) -> bool {

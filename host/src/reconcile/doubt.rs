@@ -50,9 +50,12 @@ fn keys(parent: &ObjectKey, error: &Error) -> Vec<ObjectKey> {
         Error::Apply(failed) => {
             let in_doubt = failed.iter().filter(|(_, error)| match error {
                 apply::Error::Apply { source, .. } => source.answer.outcome_is_unknown(),
-                apply::Error::NotOwned { .. } | apply::Error::Kind { .. } | apply::Error::Peek { .. } => {
-                    false
-                }
+                apply::Error::NotOwned { .. }
+                | apply::Error::Kind { .. }
+                | apply::Error::Peek { .. }
+                | apply::Error::Immutable { .. }
+                | apply::Error::Contested { .. }
+                | apply::Error::Replace { .. } => false,
             });
             in_doubt.map(|(key, _)| key.clone()).collect()
         }

@@ -13,11 +13,14 @@ use crate::{
     object::Object,
     observe::{
         cache::Snapshot,
-        reads::{Check, Memo, Planned, View},
+        reads::{Answer, Check, Memo, Planned, View},
     },
     report::{Reason, Report, StatusWrite},
 };
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::{
+    sync::{Arc, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
 use tracing::warn;
 
 impl Reconciler {
@@ -31,9 +34,10 @@ impl Reconciler {
         let plugin = &pass.plugin;
         let view = self.view(pass, pass.snapshot.clone(), pass.parent.clone());
         let (why, standing) = match self.memos.check(&pass.reference, &plugin.digest, &view) {
-            Check::Valid(answer) => {
+            Check::Valid(answer, called) => {
                 self.metrics.memo(&plugin.name, true);
                 report.unstable = self.stability().look(&pass.reference, now());
+                report.look_again = look_again(&answer, called);
                 return answer.map_err(Error::Unplanned);
             }
             Check::Call { why, standing } => (why, standing),
@@ -42,9 +46,11 @@ impl Reconciler {
             && let Some(unstable) = self.limit(pass)
         {
             report.unstable = Some(unstable);
+            report.look_again = look_again(standing, now());
             return standing.clone().map_err(Error::Unplanned);
         }
         self.metrics.memo(&plugin.name, false);
+        let asked = now();
         let (called, trace) = match plugin.guest.call(function, view, &plugin.limits).await {
             Ok(called) => (Ok(called.answer), called.trace),
             Err((error, trace)) => (Err(error), trace),
@@ -65,6 +71,7 @@ impl Reconciler {
             parent: (pass.parent.uid.clone(), pass.parent.body_hash),
             reads: trace.reads.into(),
             answer: answer.clone(),
+            called: asked,
         };
         let subscribed = self.memos.record(&pass.reference, memo);
         report.outdated = subscribed.is_outdated(&self.cache.snapshot());
@@ -73,6 +80,7 @@ impl Reconciler {
             stability.called(&pass.reference, &why, standing.as_ref(), &answer, now());
             report.unstable = stability.look(&pass.reference, now());
         }
+        report.look_again = look_again(&answer, asked);
         report.why = Some(why);
         report.is_echo = standing.is_some();
         answer.map_err(Error::Unplanned)
@@ -104,8 +112,9 @@ impl Reconciler {
     /// Tells apart what the guest will see because of this pass and what because of others. True if its answer was
     /// about objects that are no longer as it saw them.
     pub(super) fn take_in_own_writes(&self, pass: &Pass, report: &Report) -> bool {
-        let of_children =
-            [&report.created, &report.updated, &report.pruned].iter().any(|keys| !keys.is_empty());
+        let of_children = [&report.created, &report.updated, &report.replaced, &report.pruned]
+            .iter()
+            .any(|keys| !keys.is_empty());
         let of_parent = report.status == StatusWrite::Written || report.metadata_written;
         if !of_children && !of_parent {
             return false;
@@ -131,8 +140,13 @@ impl Reconciler {
     }
 }
 
-/// For what is counted within a window.
-fn now() -> std::time::Instant {
+/// When the guest wants to be asked again; one that failed has no say in it.
+fn look_again(answer: &Answer, called: Instant) -> Option<Duration> {
+    answer.as_ref().ok()?.plan.look_again(now().saturating_duration_since(called))
+}
+
+/// For what is counted from then on, or within a window.
+fn now() -> Instant {
     tokio::time::Instant::now().into_std()
 }
 

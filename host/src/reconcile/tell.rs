@@ -58,7 +58,7 @@ impl Reconciler {
                 report.status = status;
                 match status {
                     StatusWrite::Written => self.pace().wrote(&pass.reference, Instant::now()),
-                    StatusWrite::Deferred => report.outcome = report.outcome.within(rest),
+                    StatusWrite::Deferred => report.look_within(rest),
                     StatusWrite::LeftAlone | StatusWrite::Unchanged | StatusWrite::Failed => {}
                 }
             }

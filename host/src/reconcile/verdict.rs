@@ -3,6 +3,7 @@
 #[cfg(test)]
 mod tests;
 
+use super::several;
 use crate::{
     act::apply,
     decide::{
@@ -107,7 +108,7 @@ impl Verdict {
             Outcome::Retry { not_before, .. } => {
                 attempt < QUICK_RETRIES && not_before.unwrap_or_default() <= QUICK
             }
-            Outcome::Wait | Outcome::Done { .. } => false,
+            Outcome::Wait | Outcome::Done => false,
         };
         match self.blame {
             Blame::Api | Blame::Host if is_quick => Telling::Nothing,
@@ -121,7 +122,7 @@ impl Verdict {
     pub(super) fn conditions(&self, telling: Telling) -> Vec<Condition> {
         let beside = match self.outcome {
             Outcome::Retry { .. } => "Reconciling",
-            Outcome::Wait | Outcome::Done { .. } => "Stalled",
+            Outcome::Wait | Outcome::Done => "Stalled",
         };
         let ready = match self.reason {
             // As when the watch notices it: what cannot be seen is not known.
@@ -208,8 +209,9 @@ fn of_children(failed: &[(ObjectKey, apply::Error)]) -> Verdict {
         Verdict::new(reason, chain(error), outcome)
     };
     let verdicts: Vec<_> = failed.iter().map(|(_, error)| of_one(error)).collect();
-    let messages: Vec<_> = verdicts.iter().map(|verdict| verdict.message.as_str()).collect();
-    let message = messages.join("; ");
+    let messages =
+        failed.iter().zip(&verdicts).map(|((key, _), verdict)| (key.to_string(), verdict.message.clone()));
+    let message = several::message(messages.collect());
     let soonest = verdicts.iter().map(|verdict| verdict.outcome).min_by_key(|outcome| patience(*outcome));
     // The first of the worst.
     let worst = verdicts.iter().rev().max_by_key(|verdict| verdict.blame);
@@ -222,7 +224,7 @@ fn of_children(failed: &[(ObjectKey, apply::Error)]) -> Verdict {
 fn patience(outcome: Outcome) -> Duration {
     match outcome {
         Outcome::Retry { not_before, .. } => not_before.unwrap_or_default(),
-        Outcome::Wait | Outcome::Done { .. } => Duration::MAX,
+        Outcome::Wait | Outcome::Done => Duration::MAX,
     }
 }
 
@@ -231,8 +233,16 @@ fn of_child(error: &apply::Error) -> (Reason, Outcome) {
         apply::Error::NotOwned { .. } => {
             (Reason::ChildNotOwned, Outcome::Retry { fault: Fault::Plugin, not_before: Some(PATIENCE) })
         }
+        apply::Error::Contested { told, .. } => {
+            let not_before = Some(told.look_again.min(PATIENCE));
+            (Reason::FieldContested, Outcome::Retry { fault: Fault::Plugin, not_before })
+        }
+        apply::Error::Immutable { .. } => {
+            (Reason::ChildImmutable, Outcome::Retry { fault: Fault::Plugin, not_before: Some(PATIENCE) })
+        }
         apply::Error::Kind { source, .. }
         | apply::Error::Peek { source, .. }
+        | apply::Error::Replace { source, .. }
         | apply::Error::Apply { source, .. } => of_answer(source),
     }
 }

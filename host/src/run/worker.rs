@@ -27,8 +27,8 @@ pub(super) async fn run(
             request = dispatch.take() => request,
         };
         let (began, started) = (clock::now(), tokio::time::Instant::now());
-        reconciler.metrics.waited(dispatch.now().saturating_sub(request.since));
-        let outcome = match AssertUnwindSafe(reconciler.reconcile(&request)).catch_unwind().await {
+        reconciler.metrics.waited(&request.parent.plugin, dispatch.now().saturating_sub(request.since));
+        let report = match AssertUnwindSafe(reconciler.reconcile(&request)).catch_unwind().await {
             Ok(report) => {
                 if let Some((reason, message)) = &report.failure {
                     warn!(
@@ -43,7 +43,7 @@ pub(super) async fn run(
                     // While it is in flight: it is taken again at once.
                     dispatch.add([(request.parent.clone(), Trigger::Read)]);
                 }
-                report.outcome
+                report
             }
             Err(panic) => {
                 let ParentRef { plugin, parent } = &request.parent;
@@ -57,9 +57,9 @@ pub(super) async fn run(
                     ..Report::new(plugin, parent)
                 });
                 journal.record(&request, &report, began, started.elapsed());
-                report.outcome
+                report
             }
         };
-        dispatch.finish(&request.parent, outcome);
+        dispatch.finish(&request.parent, report.outcome, report.look_again);
     }
 }

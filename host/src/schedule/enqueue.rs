@@ -7,6 +7,7 @@
 mod tests;
 
 use crate::{
+    act::fields,
     object::{Gvk, LABEL_OWNED_BY, Object, ObjectKey},
     observe::{
         cache::Change,
@@ -15,7 +16,10 @@ use crate::{
     },
     report::Trigger,
 };
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 /// Which plugin reconciles the objects of a watch, and whose children are in it.
 #[derive(Clone, Debug, Default)]
@@ -25,10 +29,13 @@ pub struct Subscriptions {
     /// Watches of children: the plugins whose children are in it, each with its parent kind's watch and whether
     /// that kind is namespaced.
     pub children: BTreeMap<WatchKey, Vec<(Arc<str>, WatchKey, bool)>>,
+    /// Watches of objects of which plugins own fields: those plugins, each with its parent kind.
+    pub fields: BTreeMap<WatchKey, Vec<(Arc<str>, Gvk)>>,
 }
 
 /// The requests that follow from a change. A child's parent is found by the child's controller owner
-/// reference and `oarlock.dev/owned-by`. A status that the host wrote is news only to a guest that looked at it.
+/// reference and `oarlock.dev/owned-by`. A status that the host wrote is news only to a guest that looked at it. What
+/// comes with a first list is no edit, and must not stand before one.
 pub fn requests(change: &Change, subscriptions: &Subscriptions, memos: &Memos) -> Vec<(ParentRef, Trigger)> {
     let (before, after) = (change.before.as_deref(), change.after.as_deref());
     let Some(trigger) = of_parent(before, after) else { return Vec::new() };
@@ -54,7 +61,24 @@ pub fn requests(change: &Change, subscriptions: &Subscriptions, memos: &Memos) -
                 .map(|parent| (ParentRef { plugin: Arc::clone(plugin), parent }, Trigger::Child)),
         );
     }
+    for (plugin, parents) in subscriptions.fields.get(&change.watch).into_iter().flatten() {
+        let claims = before.into_iter().chain(after).flat_map(fields::claims);
+        let parents: BTreeSet<_> = claims
+            .filter(|claim| claim.plugin == &**plugin)
+            .map(|claim| fields::parent_of(&claim, parents))
+            .collect();
+        requests.extend(
+            parents
+                .into_iter()
+                .map(|parent| (ParentRef { plugin: Arc::clone(plugin), parent }, Trigger::Child)),
+        );
+    }
     requests.extend(memos.affected(change).into_iter().map(|parent| (parent, Trigger::Read)));
+    if change.is_first_seen {
+        for (_, trigger) in &mut requests {
+            *trigger = Trigger::Listed;
+        }
+    }
     requests
 }
 

@@ -1,8 +1,9 @@
 //! One slot per (plugin, parent): what to look at next.
 //!
 //! A pure state machine: `now` is an argument, nothing waits. Guarantees: one request in flight per key;
-//! nothing added is lost; plugins take turns; edits by people go before resyncs, which age; a failed key backs
-//! off, 5 ms doubling to 5 min with jitter, and is reset at once when an input changes.
+//! nothing added is lost; the plugin with the fewest in flight goes first, and those with as many take turns;
+//! edits by people go before resyncs, which age; a failed key backs off, 5 ms doubling to 5 min with jitter, and is
+//! reset at once when an input changes.
 //! Never: I/O, clocks, wasm.
 
 #[cfg(test)]
@@ -84,8 +85,10 @@ pub struct Queue {
     slots: BTreeMap<ParentRef, Slot>,
     /// Plugins with something due; none of them is empty.
     lanes: BTreeMap<Arc<str>, Lane>,
-    /// Who had the last turn; the next by name is next.
+    /// Who had the last turn; of those with equal rights to the next, the next by name has it.
     last: Arc<str>,
+    /// Requests in flight by plugin; none of them is zero.
+    in_flight: BTreeMap<Arc<str>, usize>,
     /// What waits for its time.
     delayed: BTreeSet<(Now, ParentRef)>,
     /// Counts what was queued: first in, first out.
@@ -113,10 +116,11 @@ enum State {
 
 #[derive(Clone, Copy)]
 enum Delay {
-    /// The guest asked for it; every trigger ends it, and the result that follows sets the next.
+    /// The last result asked for it; every trigger ends it, and the result that follows sets the next.
     Timer,
-    /// A failure; a changed input ends it, but not before the API server may be asked again.
-    BackOff { not_before: Now },
+    /// A failure; a changed input ends it, but not before it may be tried again: what a person edited may mend it, so
+    /// that then is earlier.
+    BackOff { not_before: Now, edited: Now },
 }
 
 /// What is due of one plugin, by order.
@@ -136,6 +140,11 @@ fn is_edit(trigger: Trigger) -> bool {
     }
 }
 
+/// Whether a person has changed the object or the plugin.
+fn is_edited(trigger: Trigger) -> bool {
+    matches!(trigger, Trigger::Parent | Trigger::Plugin)
+}
+
 /// Whether this is a reason to forget earlier failures. A changed status is none: a failing reconcile writes
 /// its own, and would wake itself for ever.
 fn is_input(trigger: Trigger) -> bool {
@@ -153,6 +162,7 @@ impl Queue {
             slots: BTreeMap::new(),
             lanes: BTreeMap::new(),
             last: "".into(),
+            in_flight: BTreeMap::new(),
             delayed: BTreeSet::new(),
             order: 0,
         }
@@ -184,7 +194,8 @@ impl Queue {
             State::Delayed { until, why } => {
                 let due = match why {
                     Delay::Timer => now,
-                    Delay::BackOff { not_before } if is_input(trigger) => not_before.min(until),
+                    Delay::BackOff { edited, .. } if is_edited(trigger) => edited.min(until),
+                    Delay::BackOff { not_before, .. } if is_input(trigger) => not_before.min(until),
                     Delay::BackOff { .. } => return,
                 };
                 self.delayed.remove(&(until, parent.clone()));
@@ -194,20 +205,29 @@ impl Queue {
     }
 
     /// The next request that is due, with its key marked as in flight.
+    ///
+    /// Calls differ in length: a plugin of slow ones that had every second turn would soon have all workers. So the
+    /// fewest in flight decide, and a plugin that has none waits for one turn of each other at most.
     pub fn take(&mut self, now: Now) -> Option<Request> {
         while self.delayed.first().is_some_and(|(until, _)| *until <= now) {
             let Some((until, parent)) = self.delayed.pop_first() else { break };
             self.slot(&parent).triggers.insert(Trigger::Requeue);
             self.place(parent, until, Delay::Timer, now);
         }
-        let after_last = (Bound::Excluded(&*self.last), Bound::Unbounded);
-        let next = self.lanes.range::<str, _>(after_last).next().or_else(|| self.lanes.iter().next());
+        let (after_last, up_to_last) = (
+            (Bound::Excluded(&*self.last), Bound::Unbounded),
+            (Bound::Unbounded, Bound::Included(&*self.last)),
+        );
+        let in_turn = self.lanes.range::<str, _>(after_last).chain(self.lanes.range::<str, _>(up_to_last));
+        // Of equal ones the first.
+        let next = in_turn.min_by_key(|(plugin, _)| self.in_flight.get(*plugin));
         let plugin = Arc::clone(next?.0);
         let lane = self.lanes.get_mut(&plugin)?;
         let parent = lane.pop()?;
         if lane.is_empty() {
             self.lanes.remove(&plugin);
         }
+        *self.in_flight.entry(Arc::clone(&plugin)).or_default() += 1;
         self.last = plugin;
         let slot = self.slot(&parent);
         let since = match std::mem::replace(&mut slot.state, State::InFlight { forgotten: false }) {
@@ -224,28 +244,36 @@ impl Queue {
     }
 
     /// A worker is done with a key. What was added meanwhile is due at once; the newest result alone says when
-    /// to look again.
-    pub fn finish(&mut self, parent: &ParentRef, outcome: Outcome, now: Now) {
+    /// to look again. That is the latest for a failed key too, which may not have to wait for its back-off then.
+    pub fn finish(&mut self, parent: &ParentRef, outcome: Outcome, look_again: Option<Duration>, now: Now) {
         let Some(slot) = self.slots.get_mut(parent) else { return };
         let State::InFlight { forgotten } = slot.state else { return };
-        let outcome = if forgotten { Outcome::Wait } else { outcome };
-        let is_dirty = !slot.triggers.is_empty();
-        let next = match outcome {
-            Outcome::Wait => is_dirty.then_some((now, Delay::Timer)),
-            Outcome::Done { .. } if is_dirty => Some((now, Delay::Timer)),
-            Outcome::Done { requeue_after } => {
-                requeue_after.map(|after| (now.saturating_add(after), Delay::Timer))
+        if let Some(count) = self.in_flight.get_mut(&parent.plugin) {
+            *count -= 1;
+            if *count == 0 {
+                self.in_flight.remove(&parent.plugin);
             }
+        }
+        let (outcome, look_again) = if forgotten { (Outcome::Wait, None) } else { (outcome, look_again) };
+        let look_again = look_again.map(|after| now.saturating_add(after));
+        let next = match outcome {
+            Outcome::Done | Outcome::Wait if !slot.triggers.is_empty() => Some((now, Delay::Timer)),
+            Outcome::Done | Outcome::Wait => look_again.map(|due| (due, Delay::Timer)),
             Outcome::Retry { fault, not_before } => {
                 let failures = slot.failures.entry(fault).or_default();
                 *failures = failures.saturating_add(1);
                 let not_before = now.saturating_add(not_before.unwrap_or_default());
-                let due = if slot.triggers.iter().copied().any(is_input) {
+                // The API server says itself when it may be asked; the other waits are for a change to come.
+                let edited = if fault == Fault::Plugin { now } else { not_before };
+                let due = if slot.triggers.iter().copied().any(is_edited) {
+                    edited
+                } else if slot.triggers.iter().copied().any(is_input) {
                     not_before
                 } else {
-                    not_before.max(now.saturating_add(back_off(self.seed, parent, *failures)))
+                    let back_off = now.saturating_add(back_off(self.seed, parent, *failures));
+                    not_before.max(look_again.map_or(back_off, |due| due.min(back_off)))
                 };
-                Some((due, Delay::BackOff { not_before }))
+                Some((due, Delay::BackOff { not_before, edited }))
             }
         };
         if !matches!(outcome, Outcome::Retry { .. }) {

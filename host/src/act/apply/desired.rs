@@ -18,7 +18,7 @@ const HASH_BYTES: usize = 16;
 ///
 /// What the API server does not take from an apply is left out, so that what is sent is what is owned: the status
 /// of a kind that has it apart, and a Secret's `stringData`, which is written into `data`.
-pub fn desired(child: &Child, kind: &Kind, plugin: &str, parent: &Object) -> (Value, String) {
+pub(super) fn desired(child: &Child, kind: &Kind, plugin: &str, parent: &Object) -> (Value, String) {
     let mut object = child.object.clone();
     if kind.status.is_some() {
         object.remove("status");
@@ -37,12 +37,40 @@ pub fn desired(child: &Child, kind: &Kind, plugin: &str, parent: &Object) -> (Va
     labels.insert(LABEL_SHARD.to_owned(), Value::from(shard(&parent.uid)));
     // The members of a `Map` are sorted, so equal content is equal text.
     let mut object = Value::Object(object);
-    let applied = format!("v1:{}", hex(&Sha256::digest(object.to_string())[..HASH_BYTES]));
+    let applied = format!("v1:{}", hash(&object.to_string()));
     if let Value::Object(object) = &mut object {
         let annotations = section(section(object, "metadata"), "annotations");
         annotations.insert(ANNOTATION_APPLIED.to_owned(), Value::from(&*applied));
     }
     (object, applied)
+}
+
+/// What the host adds to a child, and nothing else: what must hold even where its content is left alone.
+pub(super) fn bookkeeping(child: &Child, kind: &Kind, plugin: &str, parent: &Object) -> Value {
+    let empty = Child { key: child.key.clone(), object: Map::new(), options: child.options };
+    let (mut body, _) = desired(&empty, kind, plugin, parent);
+    if let Some(metadata) = body.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.remove("annotations");
+    }
+    body
+}
+
+/// The part of a live child that the plugin owns, as a body to apply: with what the host adds, as if it were planned.
+pub(super) fn restored(child: &Child, part: Value, kind: &Kind, plugin: &str, parent: &Object) -> Value {
+    let mut object = match part {
+        Value::Object(object) => object,
+        _ => Map::new(),
+    };
+    object.insert("apiVersion".to_owned(), Value::from(child.key.gvk.api_version()));
+    object.insert("kind".to_owned(), Value::from(&*child.key.gvk.kind));
+    let metadata = section(&mut object, "metadata");
+    metadata.insert("name".to_owned(), Value::from(&*child.key.name));
+    if let Some(namespace) = &child.key.namespace {
+        metadata.insert("namespace".to_owned(), Value::from(&**namespace));
+    }
+    section(metadata, "annotations").remove(ANNOTATION_APPLIED);
+    let as_planned = Child { key: child.key.clone(), object, options: child.options };
+    desired(&as_planned, kind, plugin, parent).0
 }
 
 /// The member of that name, as an object; a plan's check leaves nothing else there.
@@ -92,6 +120,11 @@ fn shard(uid: &str) -> String {
     let digest = Sha256::digest(uid);
     let number = digest.iter().take(4).fold(0_u32, |number, byte| number << 8 | u32::from(*byte));
     format!("{:02}", number % 100)
+}
+
+/// What tells any two contents apart.
+pub(in crate::act) fn hash(text: &str) -> String {
+    hex(&Sha256::digest(text)[..HASH_BYTES])
 }
 
 fn hex(bytes: &[u8]) -> String {

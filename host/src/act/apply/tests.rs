@@ -1,6 +1,10 @@
-use super::*;
-use crate::{object::Gvk, object::LABEL_SHARD, observe::discovery::StatusSchema};
-use serde_json::Map;
+use super::{change::request, decision, desired::desired, parent::metadata_request, *};
+use crate::{
+    decide::plan::{Options, Update},
+    object::{Gvk, LABEL_SHARD},
+    observe::discovery::StatusSchema,
+};
+use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
 const PARENT_UID: &str = "0c5b7d3e-6f0a-4c39-9a53-3d4b6d2f1e11";
@@ -26,7 +30,7 @@ fn child(object: &Value) -> Child {
             name: text(&object["metadata"]["name"]).into(),
         },
         object: object.as_object().unwrap().clone(),
-        adopt: false,
+        options: Options::default(),
     }
 }
 
@@ -147,10 +151,9 @@ fn what_an_apply_does_not_take_is_left_out() {
 }
 
 /// A live child as it was applied, with changes.
-fn live(change: impl Fn(&mut Value)) -> (Child, Value, String, Object) {
+fn live(change: impl Fn(&mut Value)) -> (Child, Object) {
     let child = config_map(&json!({"a": "1"}));
-    let (body, applied) = body(&child);
-    let mut text = body.clone();
+    let mut text = body(&child).0;
     text["metadata"]["uid"] = json!("child");
     text["metadata"]["managedFields"] = json!([{
         "manager": "oarlock/web",
@@ -167,14 +170,25 @@ fn live(change: impl Fn(&mut Value)) -> (Child, Value, String, Object) {
     }]);
     change(&mut text);
     let live = object("v1", "ConfigMap", &text);
-    (child, body, applied, live)
+    (child, live)
 }
 
-fn decided(adopt: bool, change: impl Fn(&mut Value)) -> Decision {
-    let (mut child, body, applied, live) = live(change);
-    child.adopt = adopt;
-    decide(&child, &body, &applied, Some(&live), "web", &parent(Some("demo")))
+fn decided(options: Options, change: impl Fn(&mut Value)) -> Decision {
+    let (mut child, live) = live(change);
+    child.options = options;
+    match decision::of(&child, &kind(&child, true), Some(&live), "web", &parent(Some("demo"))) {
+        // What is applied has tests of its own.
+        Decision::Apply(_) => Decision::Apply(Value::Null),
+        decision => decision,
+    }
 }
+
+/// What somebody does to a live child.
+type Change<'a> = &'a dyn Fn(&mut Value);
+
+const PLAIN: Options = Options { adopt: false, update: Update::Apply, wave: 0, fields: false };
+const ADOPT: Options = Options { adopt: true, ..PLAIN };
+const ON_DELETE: Options = Options { update: Update::OnDelete, ..PLAIN };
 
 fn owner(uid: &str) -> Value {
     json!([{"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": uid, "controller": true}])
@@ -182,10 +196,10 @@ fn owner(uid: &str) -> Value {
 
 #[test]
 fn nothing_is_done_when_it_holds_what_was_applied() {
-    assert_eq!(decided(false, |_| {}), Decision::Nothing);
-    assert_eq!(decided(true, |_| {}), Decision::Nothing);
+    assert_eq!(decided(PLAIN, |_| {}), Decision::Nothing);
+    assert_eq!(decided(ADOPT, |_| {}), Decision::Nothing);
     // Fields of others cost nothing.
-    assert_eq!(decided(false, |live| live["data"]["theirs"] = json!("x")), Decision::Nothing);
+    assert_eq!(decided(PLAIN, |live| live["data"]["theirs"] = json!("x")), Decision::Nothing);
 }
 
 #[test]
@@ -205,10 +219,11 @@ fn child_is_applied_when_the_plan_or_somebody_else_changed_it() {
         },
     ];
     for (index, change) in changes.into_iter().enumerate() {
-        assert_eq!(decided(false, change), Decision::Apply, "change {index}");
+        assert_eq!(decided(PLAIN, change), Decision::Apply(Value::Null), "change {index}");
     }
-    let (child, body, applied, _) = live(|_| {});
-    assert_eq!(decide(&child, &body, &applied, None, "web", &parent(Some("demo"))), Decision::Apply);
+    let (child, _) = live(|_| {});
+    let absent = decision::of(&child, &kind(&child, true), None, "web", &parent(Some("demo")));
+    assert_eq!(absent, Decision::Apply(body(&child).0));
 }
 
 #[test]
@@ -218,14 +233,14 @@ fn child_that_is_not_ours_is_refused_unless_it_is_adopted() {
         live["metadata"] = json!({"name": "c", "namespace": "demo", "uid": "child"});
     };
     // B031, variant b.
-    assert_eq!(decided(false, unowned), Decision::Refuse(format!("has no owner{REMEDY}")));
-    assert_eq!(decided(true, unowned), Decision::Apply);
+    assert_eq!(decided(PLAIN, unowned), Decision::Refuse(format!("has no owner{REMEDY}")));
+    assert_eq!(decided(ADOPT, unowned), Decision::Apply(Value::Null));
     // Labels alone prove nothing; with what we own of it they do, when only the owner reference was taken off.
     let labels_only = |live: &mut Value| {
         live["metadata"]["ownerReferences"] = json!([]);
         live["metadata"]["managedFields"] = json!([]);
     };
-    assert_eq!(decided(false, labels_only), Decision::Refuse(format!("has no owner{REMEDY}")));
+    assert_eq!(decided(PLAIN, labels_only), Decision::Refuse(format!("has no owner{REMEDY}")));
     let reference_lost = |live: &mut Value| {
         live["metadata"]["ownerReferences"] = json!([]);
         live["metadata"]["managedFields"][0]["fieldsV1"]["f:metadata"]
@@ -233,31 +248,91 @@ fn child_that_is_not_ours_is_refused_unless_it_is_adopted() {
             .unwrap()
             .remove("f:ownerReferences");
     };
-    assert_eq!(decided(false, reference_lost), Decision::Apply);
+    assert_eq!(decided(PLAIN, reference_lost), Decision::Apply(Value::Null));
     // B031: another parent's stays its own, and an object has one controller.
     let of_another = |live: &mut Value| live["metadata"]["ownerReferences"] = owner("another");
-    for adopt in [false, true] {
-        assert_eq!(decided(adopt, of_another), Decision::Refuse("belongs to Deployment web".to_owned()));
+    for options in [PLAIN, ADOPT] {
+        assert_eq!(decided(options, of_another), Decision::Refuse("belongs to Deployment web".to_owned()));
     }
     // The same parent's, by another plugin.
     let of_a_peer = |live: &mut Value| {
         live["metadata"]["labels"]["oarlock.dev/owned-by"] = json!("cache");
         live["metadata"]["annotations"]["oarlock.dev/applied"] = json!("v1:the peer's");
+        live["metadata"]["managedFields"][0]["manager"] = json!("oarlock/cache");
     };
-    assert_eq!(decided(false, of_a_peer), Decision::Refuse(format!("belongs to plugin cache{REMEDY}")));
-    assert_eq!(decided(true, of_a_peer), Decision::Apply);
+    assert_eq!(decided(PLAIN, of_a_peer), Decision::Refuse(format!("belongs to plugin cache{REMEDY}")));
+    assert_eq!(decided(ADOPT, of_a_peer), Decision::Apply(Value::Null));
+    // The label alone says nothing either.
+    let mislabelled = |live: &mut Value| {
+        live["metadata"]["labels"]["oarlock.dev/owned-by"] = json!("cache");
+        live["metadata"]["managedFields"][0]["fieldsV1"]["f:metadata"]["f:labels"] =
+            json!({"f:oarlock.dev/parent": {}, "f:oarlock.dev/shard": {}});
+    };
+    assert_eq!(decided(PLAIN, mislabelled), Decision::Apply(Value::Null));
 }
 
 #[test]
 fn child_that_is_being_deleted_is_awaited() {
     let terminating =
         |live: &mut Value| live["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
-    assert_eq!(decided(false, terminating), Decision::Await);
+    assert_eq!(decided(PLAIN, terminating), Decision::Await);
+}
+
+#[test]
+fn child_that_changes_on_delete_only_keeps_its_content_and_what_the_host_adds() {
+    let changes: [(Change<'_>, Decision); 5] = [
+        (&|live| live["metadata"]["annotations"]["oarlock.dev/applied"] = json!("v1:old"), Decision::Nothing),
+        (
+            &|live| {
+                drop(
+                    live["metadata"]["managedFields"][0]["fieldsV1"]
+                        .as_object_mut()
+                        .unwrap()
+                        .remove("f:data"),
+                );
+            },
+            Decision::Nothing,
+        ),
+        (
+            &|live| {
+                live["metadata"]["labels"] = json!({});
+                live["metadata"]["managedFields"][0]["fieldsV1"]["f:metadata"]["f:labels"] =
+                    json!({"f:oarlock.dev/shard": {}});
+            },
+            Decision::Restore,
+        ),
+        (
+            &|live| {
+                live["metadata"]["ownerReferences"] = json!([]);
+                live["metadata"]["managedFields"][0]["fieldsV1"]["f:metadata"]["f:ownerReferences"] =
+                    json!({r#"k:{"uid":"other"}"#: {}});
+            },
+            Decision::Restore,
+        ),
+        (&|live| live["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z"), Decision::Await),
+    ];
+    for (index, (change, expected)) in changes.into_iter().enumerate() {
+        assert_eq!(decided(ON_DELETE, change), expected, "change {index}");
+    }
+}
+
+#[test]
+fn restored_child_has_its_own_content_and_what_the_host_adds() {
+    let (child, _) = live(|_| {});
+    let part =
+        json!({"metadata": {"annotations": {"oarlock.dev/applied": "v1:old", "a": "b"}}, "data": {"a": "0"}});
+    let restored = desired::restored(&child, part, &kind(&child, true), "web", &parent(Some("demo")));
+    let as_planned = json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "c", "namespace": "demo", "annotations": {"a": "b"}}, "data": {"a": "0"},
+    });
+    assert_eq!(restored, body(&self::child(&as_planned)).0);
 }
 
 #[test]
 fn request_carries_the_uid_it_was_decided_on() {
-    let (_, body, _, live) = live(|_| {});
+    let (child, live) = live(|_| {});
+    let (body, _) = body(&child);
     assert_eq!(request(body.clone(), Some(&live), "oarlock/web")["metadata"]["uid"], "child");
     assert_eq!(request(body.clone(), None, "oarlock/web"), body);
 }

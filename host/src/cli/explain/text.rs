@@ -104,12 +104,16 @@ impl Clock {
             (1, 1) => writeln!(text, ": guest called, {why}"),
             (_, _) => writeln!(text, ": guest called {calls} times, {why}"),
         };
-        let mut lines: Vec<String> =
-            [("created", &reconcile.created), ("updated", &reconcile.updated), ("pruned", &reconcile.pruned)]
-                .into_iter()
-                .filter(|(_, written)| written.total > 0)
-                .map(|(what, written)| format!("{what} {}", named(written)))
-                .collect();
+        let mut lines: Vec<String> = [
+            ("created", &reconcile.created),
+            ("updated", &reconcile.updated),
+            ("deleted to create anew", &reconcile.replaced),
+            ("pruned", &reconcile.pruned),
+        ]
+        .into_iter()
+        .filter(|(_, written)| written.total > 0)
+        .map(|(what, written)| format!("{what} {}", named(written)))
+        .collect();
         if reconcile.metadata_written {
             lines.push("wrote the object's labels, annotations or finalizers".to_owned());
         }
@@ -203,6 +207,7 @@ mod tests {
                         })),
                         with(json!({
                             "created": {"names": ["Deployment demo/blog"], "total": 1},
+                            "replaced": {"names": ["Job demo/j"], "total": 1},
                             "pruned": {"names": ["Service demo/a", "Service demo/b"], "total": 20},
                             "metadataWritten": true, "statusWritten": true,
                         })),
@@ -239,6 +244,7 @@ Reconciles:    newest first
     12 times since 50s ago
   60s ago, took 12.3 ms, by parent: guest called, the object changed
     created Deployment demo/blog
+    deleted to create anew Job demo/j
     pruned Service demo/a, Service demo/b and 18 more
     wrote the object's labels, annotations or finalizers
     wrote its status

@@ -1,18 +1,22 @@
 //! One planned child, checked; and the order in which children are applied.
 
-use super::{Child, Error, cut, parse, without_nulls};
+use super::{
+    Child, Error, cut,
+    options::{Options, UNSUPPORTED},
+    parse, without_nulls,
+};
 use crate::{
     manifest::{Access, Manifest},
     object::{Gvk, ObjectKey, PREFIX},
     observe::reads::Sources,
 };
+use serde::Deserialize;
 use serde_json::{Map, Value};
-use std::collections::HashSet;
+use std::{
+    collections::{BTreeMap, HashSet},
+    sync::Arc,
+};
 
-/// The option that takes over an object that exists already.
-const ADOPT: &str = "oarlock.dev/adopt";
-/// Options of the design that nothing implements yet: doing nothing would be a promise broken in silence.
-const UNSUPPORTED: [&str; 3] = ["oarlock.dev/update", "oarlock.dev/on-delete", "oarlock.dev/ownership"];
 /// What the API server alone writes: no wish is behind it, as typed clients send it along with everything else.
 const SERVER_WRITTEN: [&str; 6] = [
     "creationTimestamp",
@@ -33,6 +37,7 @@ pub(super) fn check(
     parent: &ObjectKey,
     manifest: &Manifest,
     sources: &Sources,
+    brought: &Brought,
     host_namespace: &str,
 ) -> Result<Child, Error> {
     let unreadable = |source| Error::ChildJson { index, source };
@@ -65,7 +70,8 @@ pub(super) fn check(
     }
 
     let gvk = Gvk::new(&api_version, &kind);
-    let (key, namespaced) = place(index, named.clone(), gvk, name, namespace, parent, manifest, sources)?;
+    let (key, namespaced) =
+        place(index, named.clone(), gvk, name, namespace, parent, manifest, sources, brought)?;
     manifest
         .check(host_namespace, parent, Access::Write { child: &key, namespaced })
         .map_err(|source| Error::Denied { child: key.clone(), source: Box::new(source) })?;
@@ -77,10 +83,43 @@ pub(super) fn check(
         Some(namespace) => metadata.insert("namespace".to_owned(), Value::from(&**namespace)),
         None => metadata.remove("namespace"),
     };
-    let adopt = check_metadata(index, &named, &key, &mut metadata)?;
+    let options = check_metadata(index, &named, &key, &mut metadata)?;
     object.insert("metadata".to_owned(), Value::Object(metadata));
     refuse_sensitive(&key, &object)?;
-    Ok(Child { key, object, adopt })
+    Ok(Child { key, object, options })
+}
+
+/// Kinds whose definition is among the children themselves, by group and kind: whether each is namespaced.
+pub(super) struct Brought(BTreeMap<(Arc<str>, Arc<str>), bool>);
+
+impl Brought {
+    /// Those of a plan; what is malformed there is refused when the child itself is checked.
+    pub(super) fn by(children: &[String], manifest: &Manifest) -> Self {
+        #[derive(Deserialize)]
+        struct Definition {
+            kind: String,
+            spec: DefinitionSpec,
+        }
+        #[derive(Deserialize)]
+        struct DefinitionSpec {
+            group: String,
+            names: DefinitionNames,
+            scope: String,
+        }
+        #[derive(Deserialize)]
+        struct DefinitionNames {
+            kind: String,
+        }
+        if !manifest.brings_kinds() {
+            return Self(BTreeMap::new());
+        }
+        let definitions = children.iter().filter_map(|text| serde_json::from_str::<Definition>(text).ok());
+        let definitions = definitions.filter(|definition| definition.kind == "CustomResourceDefinition");
+        let kinds = definitions.map(|Definition { spec, .. }| {
+            ((spec.group.into(), spec.names.kind.into()), spec.scope == "Namespaced")
+        });
+        Self(kinds.collect())
+    }
 }
 
 /// The child's key, with the parent's namespace where it gives none, and whether its kind is namespaced.
@@ -94,11 +133,14 @@ fn place(
     parent: &ObjectKey,
     manifest: &Manifest,
     sources: &Sources,
+    brought: &Brought,
 ) -> Result<(ObjectKey, bool), Error> {
     let name = name.into();
-    let Some(&(_, namespaced)) = sources.children.get(&gvk) else {
-        // A kind that is declared and not watched is missing in the cluster; else it is the plugin's mistake,
-        // which the authority check tells.
+    let served = sources.children.get(&gvk).map(|(_, namespaced)| *namespaced);
+    let Some(namespaced) = served.or_else(|| brought.0.get(&(gvk.group.clone(), gvk.kind.clone())).copied())
+    else {
+        // A kind that is declared, not watched and not brought along is missing in the cluster; else it is the
+        // plugin's mistake, which the authority check tells.
         if manifest.children.contains(&gvk) {
             return Err(Error::UnknownKind { gvk });
         }
@@ -119,13 +161,13 @@ fn place(
     Ok((ObjectKey { gvk, namespace, name }, namespaced))
 }
 
-/// Checks what is left of a child's metadata and takes the options out; true if it adopts.
+/// Checks what is left of a child's metadata, and reads the options.
 fn check_metadata(
     index: usize,
     named: &str,
     key: &ObjectKey,
     metadata: &mut Map<String, Value>,
-) -> Result<bool, Error> {
+) -> Result<Options, Error> {
     let refused = |field, reason| Err(Error::ChildMetadata { child: key.clone(), field, reason });
     for field in SERVER_WRITTEN {
         metadata.remove(field);
@@ -154,7 +196,7 @@ fn check_metadata(
     if elements("finalizers").filter_map(Value::as_str).any(|name| name.starts_with(PREFIX)) {
         return refused("an oarlock.dev finalizer", "only the host adds and removes");
     }
-    let mut adopt = false;
+    let mut options = Options::default();
     for field in ["labels", "annotations"] {
         let Some(map) = metadata.get_mut(field) else { continue };
         let Value::Object(map) = map else {
@@ -165,9 +207,10 @@ fn check_metadata(
             return Err(wrong_type(index, named, &path, "text; numbers and booleans need quotes"));
         }
         if field == "annotations" {
-            adopt = take_adopt(key, map)?;
+            options = Options::take(key, map)?;
         }
-        if let Some(name) = map.keys().find(|name| name.starts_with(PREFIX)) {
+        let is_option = |name: &str| field == "annotations" && Options::is_one(name);
+        if let Some(name) = map.keys().find(|name| name.starts_with(PREFIX) && !is_option(name)) {
             let (child, name) = (key.clone(), cut(name, MAX_NAME));
             return Err(if field == "annotations" && UNSUPPORTED.contains(&&*name) {
                 Error::OptionUnsupported { child, name }
@@ -176,15 +219,7 @@ fn check_metadata(
             });
         }
     }
-    Ok(adopt)
-}
-
-fn take_adopt(key: &ObjectKey, annotations: &mut Map<String, Value>) -> Result<bool, Error> {
-    match annotations.remove(ADOPT).as_ref().and_then(Value::as_str) {
-        None | Some("false") => Ok(false),
-        Some("true") => Ok(true),
-        Some(value) => Err(Error::OptionValue { child: key.clone(), name: ADOPT, value: cut(value, 64) }),
-    }
+    Ok(options)
 }
 
 /// Content that gives rights over the cluster, in kinds that are allowed otherwise (rule Z4).
@@ -199,23 +234,21 @@ fn refuse_sensitive(key: &ObjectKey, object: &Map<String, Value>) -> Result<(), 
         ("", "Namespace") => {
             let labels =
                 object.get("metadata").and_then(|metadata| metadata.get("labels")).and_then(Value::as_object);
-            match labels.and_then(|labels| labels.keys().find(|name| name.starts_with(POD_SECURITY))) {
-                Some(label) => format!("the label {}", cut(label, MAX_NAME)),
-                None => return Ok(()),
-            }
+            let labels = labels.into_iter().flat_map(|labels| labels.keys());
+            return check_labels(key, labels);
         }
         _ => return Ok(()),
     };
-    Err(Error::Sensitive { child: key.clone(), what })
+    Err(Error::Sensitive { object: key.clone(), what })
 }
 
-/// Refuses duplicates and sorts by rank; the guest's order stays within a rank.
+/// Refuses duplicates and sorts by wave, then by rank; the guest's order stays within a rank.
 pub(super) fn in_order(mut children: Vec<Child>) -> Result<Vec<Child>, Error> {
     let mut seen = HashSet::with_capacity(children.len());
     if let Some(child) = children.iter().find(|child| !seen.insert(identity(&child.key))) {
         return Err(Error::Twice { child: child.key.clone() });
     }
-    children.sort_by_key(|child| rank(&child.key.gvk));
+    children.sort_by_key(|child| (child.options.wave, rank(&child.key.gvk)));
     Ok(children)
 }
 
@@ -280,4 +313,18 @@ fn optional<'a>(
 
 fn wrong_type(index: usize, named: &str, field: &str, expected: &'static str) -> Error {
     Error::ChildType { index, named: named.to_owned(), field: field.to_owned(), expected }
+}
+
+/// Whether these labels may be written on an object, be it a child or the parent itself.
+pub(super) fn check_labels<'a>(
+    key: &ObjectKey,
+    mut labels: impl Iterator<Item = &'a String>,
+) -> Result<(), Error> {
+    let is_namespace = (&*key.gvk.group, &*key.gvk.kind) == ("", "Namespace");
+    match labels.find(|name| is_namespace && name.starts_with(POD_SECURITY)) {
+        Some(label) => {
+            Err(Error::Sensitive { object: key.clone(), what: format!("the label {}", cut(label, MAX_NAME)) })
+        }
+        None => Ok(()),
+    }
 }

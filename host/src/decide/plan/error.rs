@@ -87,17 +87,18 @@ pub enum Error {
         #[source]
         source: Box<Denied>,
     },
-    /// A child of a kind that is allowed, with content that gives rights over the cluster (rule Z4).
-    #[error("{child} has {what}, which plugins may not write")]
+    /// An object of a kind that is allowed, with content that gives rights over the cluster (rule Z4).
+    #[error("{object} has {what}, which plugins may not write")]
     Sensitive {
-        /// The child.
-        child: ObjectKey,
+        /// The child, or the parent.
+        object: ObjectKey,
         /// The content.
         what: String,
     },
     /// A label or annotation of the host on a child, or an option that does not exist.
     #[error(
-        "{child} carries {name}, which belongs to the host; options are the annotation oarlock.dev/adopt"
+        "{child} carries {name}, which belongs to the host; options are the annotations oarlock.dev/adopt, \
+         oarlock.dev/update, oarlock.dev/wave and oarlock.dev/ownership"
     )]
     Reserved {
         /// The child.
@@ -106,7 +107,7 @@ pub enum Error {
         name: String,
     },
     /// An option with a value that it does not have.
-    #[error("{child} sets {name} to {value:?}; it takes \"true\" or \"false\"")]
+    #[error("{child} sets {name} to {value:?}; it takes {}", super::options::takes(name))]
     OptionValue {
         /// The child.
         child: ObjectKey,

@@ -83,24 +83,32 @@ fn condition(reason: &str, message: &str) -> Condition {
 }
 
 #[test]
-fn child_gets_the_parents_namespace_and_loses_options_and_nulls() {
+fn child_gets_the_parents_namespace_and_loses_nulls_and_what_is_not_applied() {
     let child = child(&json!({
         "apiVersion": "apps/v1", "kind": "Deployment",
         "metadata": {
             "name": "w1", "creationTimestamp": null, "generation": 3, "uid": "", "managedFields": [],
-            "annotations": {"oarlock.dev/adopt": "true", "example.org/a": "b"},
+            "annotations": {
+                "oarlock.dev/adopt": "true", "oarlock.dev/update": "rolling", "oarlock.dev/wave": "-2",
+                "example.org/a": "b",
+            },
         },
         // B004.
         "spec": {"template": {"metadata": {"annotations": null}, "spec": {"nodeSelector": null, "containers": [null, {"name": "web", "image": null}]}}},
     }))
     .unwrap();
-    assert!(child.adopt);
+    assert_eq!(child.options, Options { adopt: true, update: Update::Rolling, wave: -2, fields: false });
     assert_eq!(child.key.to_string(), "Deployment demo/w1");
     assert_eq!(
         Value::Object(child.object),
         json!({
             "apiVersion": "apps/v1", "kind": "Deployment",
-            "metadata": {"name": "w1", "namespace": "demo", "annotations": {"example.org/a": "b"}},
+            "metadata": {
+                "name": "w1", "namespace": "demo",
+                "annotations": {
+                    "oarlock.dev/update": "rolling", "oarlock.dev/wave": "-2", "example.org/a": "b",
+                },
+            },
             "spec": {"template": {"metadata": {}, "spec": {"containers": [{"name": "web"}]}}},
         })
     );
@@ -196,17 +204,43 @@ fn child_is_refused_with_a_remedy() {
         (named("annotations", json!([])), "child 0 (ConfigMap) x: metadata.annotations must be an object"),
         (
             named("labels", json!({"oarlock.dev/plugin": "true"})),
-            "ConfigMap demo/x carries oarlock.dev/plugin, which belongs to the host; options are the annotation \
-             oarlock.dev/adopt",
+            "ConfigMap demo/x carries oarlock.dev/plugin, which belongs to the host; options are the annotations \
+             oarlock.dev/adopt, oarlock.dev/update, oarlock.dev/wave and oarlock.dev/ownership",
         ),
         (
             named("annotations", json!({"oarlock.dev/applied": "v1:0"})),
-            "ConfigMap demo/x carries oarlock.dev/applied, which belongs to the host; options are the annotation \
-             oarlock.dev/adopt",
+            "ConfigMap demo/x carries oarlock.dev/applied, which belongs to the host; options are the annotations \
+             oarlock.dev/adopt, oarlock.dev/update, oarlock.dev/wave and oarlock.dev/ownership",
         ),
         (
-            named("annotations", json!({"oarlock.dev/update": "replace"})),
-            "ConfigMap demo/x asks for oarlock.dev/update, which this version of the host does not implement yet",
+            named("annotations", json!({"oarlock.dev/on-delete": "orphan"})),
+            "ConfigMap demo/x asks for oarlock.dev/on-delete, which this version of the host does not implement yet",
+        ),
+        (
+            named("annotations", json!({"oarlock.dev/update": "recreate"})),
+            r#"ConfigMap demo/x sets oarlock.dev/update to "recreate"; it takes apply, replace, on-delete or rolling"#,
+        ),
+        (
+            named("annotations", json!({"oarlock.dev/ownership": "all"})),
+            r#"ConfigMap demo/x sets oarlock.dev/ownership to "all"; it takes fields, and that only where oarlock.dev/update is apply"#,
+        ),
+        (
+            named("annotations", json!({"oarlock.dev/ownership": "fields", "oarlock.dev/update": "replace"})),
+            "ConfigMap demo/x sets oarlock.dev/ownership to \"fields\"; it takes fields, and that only where \
+             oarlock.dev/update is apply",
+        ),
+        (
+            named("annotations", json!({"oarlock.dev/fields-u1": "x"})),
+            "ConfigMap demo/x carries oarlock.dev/fields-u1, which belongs to the host; options are the annotations \
+             oarlock.dev/adopt, oarlock.dev/update, oarlock.dev/wave and oarlock.dev/ownership",
+        ),
+        (
+            named("annotations", json!({"oarlock.dev/wave": "1.5"})),
+            r#"ConfigMap demo/x sets oarlock.dev/wave to "1.5"; it takes a whole number from -1000 to 1000"#,
+        ),
+        (
+            named("annotations", json!({"oarlock.dev/wave": "1001"})),
+            r#"ConfigMap demo/x sets oarlock.dev/wave to "1001"; it takes a whole number from -1000 to 1000"#,
         ),
         (
             named("annotations", json!({"oarlock.dev/adopt": "yes"})),
@@ -379,6 +413,21 @@ fn metadata_is_labels_and_annotations_that_are_not_the_hosts() {
 }
 
 #[test]
+fn security_labels_of_a_namespace_are_refused_on_the_parent_too() {
+    let labels = json!({"labels": {"pod-security.kubernetes.io/enforce": "privileged"}});
+    let check = |kind: &str| {
+        let parent = ObjectKey { gvk: Gvk::new("v1", kind), namespace: None, name: "n".into() };
+        let raw = RawPlan { metadata: Some(labels.to_string()), ..RawPlan::default() };
+        Plan::check(raw, &parent, &manifest(true), &sources(), "oarlock-system", &Limits::STANDARD)
+            .map(drop)
+            .map_err(|error| text(&error))
+    };
+    let refused = "Namespace n has the label pod-security.kubernetes.io/enforce, which plugins may not write";
+    assert_eq!(check("Namespace"), Err(refused.to_owned()));
+    assert_eq!(check("PersistentVolume"), Ok(()));
+}
+
+#[test]
 fn condition_types_are_valid_and_unique() {
     let long = "a".repeat(317);
     for (r#type, valid) in [
@@ -486,5 +535,16 @@ fn requeue_is_never_sooner_than_the_floor() {
     {
         let plan = checked(RawPlan { requeue_after: given, ..RawPlan::default() }).unwrap();
         assert_eq!(plan.requeue_after, expected.map(Duration::from_millis));
+    }
+}
+
+#[test]
+fn time_of_the_next_look_is_counted_from_the_call_on() {
+    let plan = |requeue_after| checked(RawPlan { requeue_after, ..RawPlan::default() }).unwrap();
+    for (since_call, left) in [(0, 20_000), (5_000, 15_000), (19_999, 1), (20_000, 20_000), (47_000, 13_000)]
+    {
+        let look_again = plan(Some(20_000)).look_again(Duration::from_millis(since_call));
+        assert_eq!(look_again, Some(Duration::from_millis(left)), "{since_call} ms after the call");
+        assert_eq!(plan(None).look_again(Duration::from_millis(since_call)), None);
     }
 }

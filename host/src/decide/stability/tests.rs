@@ -1,5 +1,6 @@
 use super::*;
 use crate::{
+    decide::plan::Options,
     decide::{
         Unplanned,
         plan::{Child, Condition, ConditionStatus, Failure, Plan},
@@ -23,7 +24,7 @@ fn parent(name: &str) -> ParentRef {
 fn child(kind: &str, name: &str, content: Value) -> Child {
     let key = ObjectKey { gvk: Gvk::new("v1", kind), namespace: Some("demo".into()), name: name.into() };
     let Value::Object(object) = content else { panic!("an object") };
-    Child { key, object, adopt: false }
+    Child { key, object, options: Options::default() }
 }
 
 fn members(value: Value) -> serde_json::Map<String, Value> {

@@ -4,13 +4,17 @@
 //! newest fact, in whatever order they come; so a fact about an object that is not here (it is gone, or has
 //! left the selector) has to be kept for a while too.
 
+mod order;
+
+pub(super) use order::{Entry, Name};
+
 use crate::{
-    object::{LABEL_PARENT, Object, ObjectKey, ResourceVersion, Selector},
+    object::{Object, ObjectKey, ResourceVersion, Selector},
     observe::client::Scope,
 };
-use equivalent::{Comparable, Equivalent};
 use imbl::{OrdMap, OrdSet};
-use std::{cmp::Ordering, collections::BTreeSet, sync::Arc};
+use order::Child;
+use std::{collections::BTreeSet, sync::Arc};
 
 /// Before and after.
 pub(super) type Effect = (Option<Arc<Object>>, Option<Arc<Object>>);
@@ -33,6 +37,19 @@ pub(super) struct Mirror {
     gone: OrdMap<ObjectKey, ResourceVersion>,
     /// Uids that the host deleted and that the watch has not yet seen go.
     deleting: OrdSet<Arc<str>>,
+    /// Why it is not believed until the next list.
+    doubt: Option<Doubt>,
+    /// How often it was not.
+    doubts: u64,
+}
+
+/// Why a mirror is not believed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Doubt {
+    /// Its watch has lost something.
+    Lost,
+    /// The cluster's history has been replaced by another: nothing that was heard, or written, need be true.
+    OtherHistory,
 }
 
 /// What the watch selects by.
@@ -72,11 +89,34 @@ impl Mirror {
             complete: None,
             gone: OrdMap::new(),
             deleting: OrdSet::new(),
+            doubt: None,
+            doubts: 0,
         }
     }
 
     pub(super) fn is_synced(&self) -> bool {
-        self.newest.is_some()
+        self.newest.is_some() && self.doubt.is_none()
+    }
+
+    pub(super) fn doubt(&self) -> Option<Doubt> {
+        self.doubt
+    }
+
+    pub(super) fn doubts(&self) -> u64 {
+        self.doubts
+    }
+
+    /// Stops believing it until the next list. A mirror that waits for its first list is believed in nothing.
+    pub(super) fn be_doubted(&mut self, doubt: Doubt) {
+        if self.newest.is_some() && self.doubt < Some(doubt) {
+            self.doubt = Some(doubt);
+            self.doubts += 1;
+        }
+    }
+
+    /// Whether it is known that an object is not here although it was at this version.
+    pub(super) fn has_seen_go(&self, key: &ObjectKey, version: &ResourceVersion) -> bool {
+        self.gone.get(key).is_some_and(|since| is_covered(version, since))
     }
 
     pub(super) fn version(&self) -> Option<&ResourceVersion> {
@@ -109,7 +149,8 @@ impl Mirror {
     }
 
     pub(super) fn replace(&mut self, listed: BTreeSet<Entry>, version: &ResourceVersion) -> Vec<Effect> {
-        let other_history = self.newest.as_ref().is_some_and(|newest| version.is_older_than(newest));
+        let other_history = self.doubt.take() == Some(Doubt::OtherHistory)
+            || self.newest.as_ref().is_some_and(|newest| version.is_older_than(newest));
         if other_history {
             self.gone.clear();
             self.deleting.clear();
@@ -170,7 +211,7 @@ impl Mirror {
 
     pub(super) fn reached(&mut self, version: &ResourceVersion) {
         self.heard_of(version);
-        if self.is_synced() {
+        if self.newest.is_some() {
             self.complete = Some(version.clone());
         }
     }
@@ -276,7 +317,7 @@ impl Mirror {
 }
 
 /// Whether everything up to `known` includes `version`.
-fn is_covered(version: &ResourceVersion, known: &ResourceVersion) -> bool {
+pub(super) fn is_covered(version: &ResourceVersion, known: &ResourceVersion) -> bool {
     version == known || version.is_older_than(known)
 }
 
@@ -287,112 +328,4 @@ fn is_same(a: &Object, b: &Object) -> bool {
         && a.body_hash == b.body_hash
         && a.status_hash == b.status_hash
         && a.is_terminating() == b.is_terminating()
-}
-
-/// Namespace and name, in the order of lists.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Name<'a> {
-    pub(super) namespace: Option<&'a str>,
-    pub(super) name: &'a str,
-}
-
-impl<'a> Name<'a> {
-    pub(super) fn of(key: &'a ObjectKey) -> Self {
-        Self { namespace: key.namespace.as_deref(), name: &key.name }
-    }
-}
-
-/// An object, sorted by its name.
-#[derive(Clone)]
-pub(super) struct Entry(Arc<Object>);
-
-impl Entry {
-    pub(super) fn new(object: Object) -> Self {
-        Self(Arc::new(object))
-    }
-}
-
-impl Ord for Entry {
-    fn cmp(&self, other: &Self) -> Ordering {
-        Name::of(&self.0.key).cmp(&Name::of(&other.0.key))
-    }
-}
-
-impl PartialOrd for Entry {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Entry {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other).is_eq()
-    }
-}
-
-impl Eq for Entry {}
-
-impl Equivalent<Entry> for Name<'_> {
-    fn equivalent(&self, entry: &Entry) -> bool {
-        *self == Name::of(&entry.0.key)
-    }
-}
-
-impl Comparable<Entry> for Name<'_> {
-    fn compare(&self, entry: &Entry) -> Ordering {
-        self.cmp(&Name::of(&entry.0.key))
-    }
-}
-
-/// An object, sorted by the uid in its parent label, then by its name.
-#[derive(Clone)]
-struct Child {
-    parent: Arc<str>,
-    object: Arc<Object>,
-}
-
-impl Child {
-    fn of(object: &Arc<Object>) -> Option<Self> {
-        let label = object.labels.get(LABEL_PARENT)?;
-        // Mostly the parent is an owner too: then its uid is there to be shared.
-        let owner = object.owners.iter().find(|owner| *owner.uid == **label);
-        let parent = owner.map_or_else(|| Arc::from(label.as_str()), |owner| Arc::clone(&owner.uid));
-        Some(Self { parent, object: Arc::clone(object) })
-    }
-
-    fn sort_key(&self) -> (&str, Name<'_>) {
-        (&self.parent, Name::of(&self.object.key))
-    }
-}
-
-impl Ord for Child {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.sort_key().cmp(&other.sort_key())
-    }
-}
-
-impl PartialOrd for Child {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Child {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other).is_eq()
-    }
-}
-
-impl Eq for Child {}
-
-impl Equivalent<Child> for (&str, Name<'_>) {
-    fn equivalent(&self, child: &Child) -> bool {
-        *self == child.sort_key()
-    }
-}
-
-impl Comparable<Child> for (&str, Name<'_>) {
-    fn compare(&self, child: &Child) -> Ordering {
-        self.cmp(&child.sort_key())
-    }
 }

@@ -168,6 +168,19 @@ fn mirror_is_synced_only_after_its_first_list() {
 }
 
 #[test]
+fn first_list_brings_what_is_new_to_the_host_only_and_a_later_one_what_happened() {
+    let cache = Cache::default();
+    let all = watch(None);
+    cache.open(&all);
+    let first_seen =
+        |changes: Vec<Change>| changes.iter().map(|change| change.is_first_seen).collect::<Vec<_>>();
+    assert_eq!(first_seen(cache.replace(&all, vec![object("a", "u", 1, &[])], &version(3))), [true]);
+    let listed = vec![object("a", "u", 4, &[]), object("b", "v", 5, &[])];
+    assert_eq!(first_seen(cache.replace(&all, listed, &version(6))), [false, false]);
+    assert!(!cache.applied(&all, object("c", "w", 7, &[])).unwrap().is_first_seen);
+}
+
+#[test]
 fn own_write_enters_and_leaves_the_mirrors_whose_scope_it_matches() {
     let (all, selected) = (watch(None), watch(Some("ours=yes")));
     let elsewhere =
@@ -425,4 +438,50 @@ proptest! {
             prop_assert_eq!(listed, shown.values().cloned().collect::<Vec<_>>());
         }
     }
+}
+
+#[test]
+fn doubted_mirror_is_not_synced_until_its_next_list_and_keeps_own_writes_that_are_newer() {
+    let cache = Cache::default();
+    let all = watch(None);
+    // Before its first list there is nothing to doubt.
+    cache.doubt(&all, Doubt::Lost);
+    assert_eq!((cache.snapshot().doubt(&all), cache.snapshot().doubts([&all])), (None, 0));
+    cache.replace(&all, vec![object("a", "u", 1, &[])], &version(3));
+    cache.doubt(&all, Doubt::Lost);
+    cache.doubt(&all, Doubt::Lost);
+    assert_eq!((cache.snapshot().is_synced(&all), cache.snapshot().doubts([&all])), (false, 1));
+    cache.wrote(object("b", "v", 9, &[]));
+    cache.applied(&all, object("a", "u", 5, &[]));
+    assert!(!cache.snapshot().is_synced(&all));
+    cache.replace(&all, vec![object("a", "u", 5, &[])], &version(6));
+    assert_eq!(
+        (cache.snapshot().is_synced(&all), listing(&cache, &all)),
+        (true, vec!["a:u@5".into(), "b:v@9".into()])
+    );
+}
+
+#[test]
+fn lost_is_what_should_have_been_heard_of_and_nothing_that_happened_meanwhile() {
+    let cache = Cache::default();
+    let all = watch(None);
+    let object = |name: &str, version| object(name, name, version, &[]);
+    let listed = |objects: &[(&str, u64)]| {
+        let listed = objects.iter().map(|(name, number)| (object(name, 1).key, version(*number)));
+        listed.collect::<BTreeMap<_, _>>()
+    };
+    let all_of_them = ["changed", "going", "left", "same", "stale"].map(|name| object(name, 5));
+    cache.replace(&all, all_of_them.into(), &version(10));
+    let before = cache.snapshot();
+    // Between the question and the comparison.
+    cache.applied(&all, object("changed", 30));
+    cache.deleted(&all, &object("going", 31));
+    cache.applied(&all, object("new", 32));
+    cache.applied(&all, object("short", 19));
+    cache.deleted(&all, &object("short", 33));
+    let told = [("changed", 15), ("going", 5), ("same", 5), ("stale", 16), ("short", 19), ("unheard", 17)];
+    let lost = cache.snapshot().lost(&all, &before, &listed(&told), &version(20));
+    let found: Vec<_> =
+        lost.iter().map(|(key, version)| format!("{}@{}", key.name, version.as_str())).collect();
+    assert_eq!(found, ["left@5", "stale@16", "unheard@17"]);
 }

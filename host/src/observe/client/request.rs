@@ -8,6 +8,7 @@ use crate::{
 use http::{Method, Request};
 use kube::client::Body;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use std::{borrow::Cow, fmt::Write as _};
 
 /// What is asked, as the table of answers needs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,6 +16,7 @@ pub(super) enum Verb {
     Get,
     List,
     Watch,
+    Create,
     Apply,
     JsonPatch,
     Delete,
@@ -27,13 +29,14 @@ impl Verb {
             Self::Get => "get",
             Self::List => "list",
             Self::Watch => "watch",
+            Self::Create => "create",
             Self::Apply | Self::JsonPatch => "patch",
             Self::Delete => "delete",
         }
     }
 
     pub(super) const fn writes(self) -> bool {
-        matches!(self, Self::Apply | Self::JsonPatch | Self::Delete)
+        matches!(self, Self::Create | Self::Apply | Self::JsonPatch | Self::Delete)
     }
 }
 
@@ -92,6 +95,7 @@ impl<'a> Ask<'a> {
     pub(super) fn request(&self) -> Result<Request<Body>, http::Error> {
         let method = match self.verb {
             Verb::Get | Verb::List | Verb::Watch => Method::GET,
+            Verb::Create => Method::POST,
             Verb::Apply | Verb::JsonPatch => Method::PATCH,
             Verb::Delete => Method::DELETE,
         };
@@ -166,4 +170,39 @@ fn is_segment(name: &str) -> bool {
 
 fn escape(text: &str) -> impl std::fmt::Display {
     utf8_percent_encode(text, ESCAPED)
+}
+
+/// JSON as the API server's YAML parser reads it: what may not stand in YAML as it is, or ends a line there and so
+/// would become a space, is escaped. Outside of its texts JSON has none of these.
+pub(super) fn yaml(json: &str) -> Cow<'_, str> {
+    let is_plain = |c| {
+        !matches!(c, '\u{7f}'..='\u{9f}' | '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}')
+    };
+    if json.chars().all(is_plain) {
+        return Cow::Borrowed(json);
+    }
+    let mut yaml = String::with_capacity(json.len() + 64);
+    for c in json.chars() {
+        if is_plain(c) {
+            yaml.push(c);
+        } else {
+            let _ = write!(yaml, "\\u{:04x}", u32::from(c));
+        }
+    }
+    Cow::Owned(yaml)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_is_yaml_once_what_ends_lines_there_is_escaped() {
+        let plain = r#"{"a":"ä 👩‍👩‍👧 \u0000","b":[1e21,"\u2028"]}"#;
+        assert!(matches!(yaml(plain), Cow::Borrowed(same) if same == plain));
+        let odd = "{\"\u{2028}\":\"\u{7f} \u{85} \u{2029} \u{feff} \u{ffff} e\u{301}\"}";
+        assert_eq!(yaml(odd), "{\"\\u2028\":\"\\u007f \\u0085 \\u2029 \\ufeff \\uffff e\u{301}\"}");
+        let parsed = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap();
+        assert_eq!(parsed(&yaml(odd)), parsed(odd));
+    }
 }

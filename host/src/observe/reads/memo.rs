@@ -9,6 +9,7 @@ use crate::{
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Instant,
 };
 
 /// An answer that is valid as long as its reads answer the same.
@@ -22,6 +23,8 @@ pub struct Memo {
     pub reads: Arc<[Recorded]>,
     /// What the guest said, or why it said nothing.
     pub answer: Answer,
+    /// When it was asked.
+    pub called: Instant,
 }
 
 /// A plan, and whether the guest says that nothing is left to do (while the parent is being deleted).
@@ -39,8 +42,8 @@ pub type Answer = Result<Planned, Arc<Unplanned>>;
 
 /// Whether a guest has to be called.
 pub enum Check {
-    /// No: this is what it would say.
-    Valid(Answer),
+    /// No: this is what it would say, and when it said so.
+    Valid(Answer, Instant),
     /// Yes.
     Call {
         /// What differs.
@@ -122,7 +125,7 @@ impl Memos {
             {
                 entry.children = seen;
             }
-            return Check::Valid(memo.answer);
+            return Check::Valid(memo.answer, memo.called);
         };
         let is_own = is_own_doing(&memo, own.as_deref(), &is_same, view);
         Check::Call { why, standing: is_own.then_some(memo.answer) }

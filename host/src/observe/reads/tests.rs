@@ -9,7 +9,7 @@ use crate::{
     },
 };
 use proptest::prelude::*;
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Instant};
 
 fn watch(kind: &str) -> WatchKey {
     let label_selector = (kind == "Deployment").then(|| LABEL_OWNED_BY.to_owned());
@@ -81,6 +81,7 @@ fn view(cache: &Cache, parent: &str) -> View {
         Arc::new(object("Website", parent, "", 2)),
         Arc::new(manifest),
         Arc::new(Sources {
+            fields: BTreeMap::new(),
             plugin: "website".into(),
             children: BTreeMap::from([source("Deployment", true)]),
             reads: BTreeMap::from([source("ConfigMap", true), source("Node", false)]),
@@ -235,6 +236,7 @@ fn memo(view: View) -> Memo {
         parent: (Arc::clone(&view.parent.uid), view.parent.body_hash),
         reads: view.into_recorded().into(),
         answer: Ok(Planned::default()),
+        called: Instant::now(),
     }
 }
 
@@ -247,7 +249,7 @@ fn failed(view: View) -> Memo {
 /// `valid`, or why the guest is called.
 fn check(memos: &Memos, parent: &str, digest: &str, view: &View) -> String {
     match memos.check(&parent_ref(parent), digest, view) {
-        Check::Valid(_) => "valid".to_owned(),
+        Check::Valid(..) => "valid".to_owned(),
         Check::Call { why, .. } => why.to_string(),
     }
 }
@@ -434,7 +436,7 @@ impl Doing {
         let mut view = view(&self.cache, "demo/w");
         view.parent = Arc::new(self.parent.clone());
         match self.memos.check(&parent_ref("w"), "d1", &view) {
-            Check::Valid(_) => "valid".to_owned(),
+            Check::Valid(..) => "valid".to_owned(),
             Check::Call { why, standing: Some(_) } => format!("own: {why}"),
             Check::Call { why, standing: None } => format!("outside: {why}"),
         }

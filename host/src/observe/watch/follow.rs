@@ -7,7 +7,7 @@ use super::{
 use crate::{
     object::ResourceVersion,
     observe::{
-        cache::{Cache, Change},
+        cache::{Cache, Change, Doubt},
         client::{Client, Delivery, Error},
         discovery::{Discovery, Kind},
     },
@@ -20,7 +20,10 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
-use tokio::time::{Instant, sleep, timeout};
+use tokio::{
+    sync::{Notify, watch},
+    time::{Instant, sleep, timeout},
+};
 use tracing::{debug, error, info, warn};
 
 /// How long a watch rests after a panic of its own.
@@ -35,11 +38,19 @@ pub(super) struct Shared {
     pub(super) cache: Arc<Cache>,
     pub(super) on_change: OnChange,
     pub(super) on_state: OnState,
+    /// Has every watch look whether what it has is still believed.
+    pub(super) doubts: watch::Sender<()>,
 }
 
 /// Whether a watch is still wanted, and how it is doing. The cache is changed under this lock, so that a watch
 /// that has ended leaves nothing behind there.
-pub(super) struct Alive(Mutex<Life>);
+pub(super) struct Alive {
+    life: Mutex<Life>,
+    /// Ends a wait.
+    pub(super) retry: Notify,
+    /// Wakes whoever waits until it has come further.
+    pub(super) moved: Notify,
+}
 
 struct Life {
     wanted: bool,
@@ -49,7 +60,8 @@ struct Life {
 
 impl Alive {
     pub(super) fn new() -> Self {
-        Self(Mutex::new(Life { wanted: true, state: WatchState::Listing, counts: Counts::default() }))
+        let life = Life { wanted: true, state: WatchState::Listing, counts: Counts::default() };
+        Self { life: Mutex::new(life), retry: Notify::new(), moved: Notify::new() }
     }
 
     /// Ends it; what `clean_up` does is the last that happens.
@@ -73,8 +85,12 @@ impl Alive {
         if life.wanted { change() } else { T::default() }
     }
 
+    pub(super) fn count(&self, count: impl FnOnce(&mut Counts)) {
+        count(&mut self.lock().counts);
+    }
+
     fn lock(&self) -> MutexGuard<'_, Life> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.life.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -151,7 +167,11 @@ impl Follower<'_> {
             if let Some(state) = next.report {
                 report(self.shared, self.key, self.alive, &state);
             }
-            sleep(next.wait).await;
+            tokio::select! {
+                biased;
+                () = sleep(next.wait) => {}
+                () = self.alive.retry.notified() => {}
+            }
             state = next.state;
         }
     }
@@ -163,7 +183,7 @@ impl Follower<'_> {
                 Err(error) => Outcome::Failed(None, error),
             },
             State::Probe(from) => match self.probe().await {
-                Ok(now) if now.is_older_than(&from) => Outcome::OtherHistory,
+                Ok(now) if now.is_older_than(&from) => self.other_history(),
                 Ok(_) => Outcome::Reachable(from),
                 Err(error) => Outcome::Failed(Some(from), error),
             },
@@ -172,11 +192,31 @@ impl Follower<'_> {
                 match self.follow(&mut reached).await {
                     Ok(End::Closed(lasted)) => Outcome::Closed(reached, lasted),
                     Ok(End::Silent) => Outcome::Silent(reached),
-                    Ok(End::OtherHistory) => Outcome::OtherHistory,
+                    Ok(End::OtherHistory) => self.other_history(),
+                    Ok(End::Doubted) => Outcome::Doubted,
                     Err(error) => Outcome::Failed(Some(reached), error),
                 }
             }
         }
+    }
+
+    /// What this watch has is of a history that is over: so is what the others have, whether they have noticed or not.
+    fn other_history(&self) -> Outcome {
+        if self.doubt() != Some(Doubt::OtherHistory) {
+            self.tell_other_history(None);
+        }
+        Outcome::OtherHistory
+    }
+
+    fn tell_other_history(&self, just_listed: Option<&WatchKey>) {
+        self.count(|counts| counts.other_histories += 1);
+        warn!(kind = %self.key.gvk, "the cluster's history went backwards; everything is listed and planned again");
+        self.shared.cache.other_history(just_listed);
+        self.shared.doubts.send_replace(());
+    }
+
+    fn doubt(&self) -> Option<Doubt> {
+        self.shared.cache.snapshot().doubt(self.key)
     }
 
     async fn kind(&self) -> Result<Arc<Kind>, Error> {
@@ -196,18 +236,20 @@ impl Follower<'_> {
                 None => break page.version,
             }
         };
-        let Self { shared, key, .. } = &self;
-        let (was_at, changes) = self.alive.change(|| {
-            let was_at = shared.cache.snapshot().version(key).cloned();
-            (was_at, shared.cache.replace(key, objects, &version))
+        let Self { shared, key, alive, .. } = &self;
+        let (before, changes) = self.alive.change(|| {
+            let before = shared.cache.snapshot();
+            (Some(before), shared.cache.replace(key, objects, &version))
         });
-        let is_older = was_at.is_some_and(|was_at| version.is_older_than(&was_at));
+        let is_known = before.as_ref().and_then(|before| before.doubt(key)) == Some(Doubt::OtherHistory);
+        let is_older = before
+            .is_some_and(|before| before.version(key).is_some_and(|was_at| version.is_older_than(was_at)));
         self.count(|counts| counts.lists += 1);
-        if is_older || changes.iter().any(Change::goes_backwards) {
-            self.count(|counts| counts.other_histories += 1);
-            warn!(kind = %self.key.gvk, version = version.as_str(), "the cluster's history went backwards; taking the list as it is");
+        if !is_known && (is_older || changes.iter().any(Change::goes_backwards)) {
+            self.tell_other_history(Some(key));
         }
         self.pass_on(&changes);
+        alive.moved.notify_waiters();
         Ok(version)
     }
 
@@ -220,6 +262,10 @@ impl Follower<'_> {
     async fn follow(&mut self, reached: &mut ResourceVersion) -> Result<End, Error> {
         let kind = self.kind().await?;
         let (seconds, silence) = self.health.patience();
+        let mut doubts = self.shared.doubts.subscribe();
+        if self.doubt().is_some() {
+            return Ok(End::Doubted);
+        }
         let items = self.shared.client.watch(&kind, &self.key.scope, reached, seconds).await?;
         let mut items = std::pin::pin!(items);
         let opened = Instant::now();
@@ -227,7 +273,17 @@ impl Follower<'_> {
         self.count(|counts| counts.watches += 1);
         report(self.shared, self.key, self.alive, &WatchState::Live);
         loop {
-            let item = match timeout(silence, items.next()).await {
+            let next = tokio::select! {
+                biased;
+                _ = doubts.changed() => {
+                    if self.doubt().is_some() {
+                        return Ok(End::Doubted);
+                    }
+                    continue;
+                }
+                next = timeout(silence, items.next()) => next,
+            };
+            let item = match next {
                 Ok(Some(item)) => item?,
                 Ok(None) => return Ok(End::Closed(opened.elapsed())),
                 Err(_) => {
@@ -259,6 +315,7 @@ impl Follower<'_> {
                 }
             };
             self.health.delivered(false);
+            self.alive.moved.notify_waiters();
             if let Some(change) = change {
                 self.pass_on(&[change]);
             }
@@ -284,7 +341,7 @@ impl Follower<'_> {
     }
 
     fn count(&self, count: impl FnOnce(&mut Counts)) {
-        count(&mut self.alive.lock().counts);
+        self.alive.count(count);
     }
 }
 
@@ -293,4 +350,5 @@ enum End {
     Closed(Duration),
     Silent,
     OtherHistory,
+    Doubted,
 }

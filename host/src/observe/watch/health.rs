@@ -29,8 +29,11 @@ const TOLERATED: u32 = 3;
 const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 /// Waits for a kind that is not served: it may be on its way (a CRD among the children), or never come.
 const MISSING: [u64; 5] = [1, 2, 5, 15, 30];
-/// Waits for a right that is missing: somebody has to give it.
-const FORBIDDEN: [u64; 3] = [10, 20, 30];
+/// Waits for a right that is missing: somebody has to give it. The first are short: an API server that has just
+/// started refuses until it has read its roles.
+const FORBIDDEN: [u64; 6] = [1, 2, 4, 10, 20, 30];
+/// Refusals in a row before a watch that has been listed counts as forbidden, for the same reason: 7 s.
+const REFUSALS_TOLERATED: usize = 3;
 /// The longest `Retry-After` that is honoured: a wrong one must not stop a watch for good.
 const RETRY_AFTER: Duration = Duration::from_mins(2);
 
@@ -56,6 +59,8 @@ pub(super) enum Outcome {
     OtherHistory,
     /// The API server ended the watch after this time.
     Closed(ResourceVersion, Duration),
+    /// What the watch has is not believed any more.
+    Doubted,
     /// The watch said nothing for too long.
     Silent(ResourceVersion),
     /// The step failed; with where the next watch would have gone on.
@@ -140,6 +145,7 @@ impl Health {
                 Next::now(State::Follow(version))
             }
             Outcome::OtherHistory => Next::now(State::List),
+            Outcome::Doubted => Next { report: Some(WatchState::Listing), ..Next::now(State::List) },
             Outcome::Closed(version, lasted) if lasted < QUICK => {
                 Next { wait: self.back_off(0), ..Next::now(State::Follow(version)) }
             }
@@ -175,7 +181,8 @@ impl Health {
             Answer::Forbidden | Answer::Denied | Answer::QuotaExceeded | Answer::NamespaceTerminating => {
                 let wait = self.jitter(nth(&FORBIDDEN, self.forbidden));
                 self.forbidden += 1;
-                let report = Some(WatchState::Forbidden(error.message.clone()));
+                let is_news = !self.listed || self.forbidden > REFUSALS_TOLERATED;
+                let report = is_news.then(|| WatchState::Forbidden(error.message.clone()));
                 Next { state: resume, wait, report, vanished: false }
             }
             Answer::VersionConflict
@@ -336,12 +343,27 @@ mod tests {
 
     #[test]
     fn missing_right_is_tried_slowly() {
-        let steps = [10, 20, 30, 30]
+        let steps = [1, 2, 4, 10, 20, 30, 30]
             .map(|seconds| (failed(None, Answer::Forbidden), State::List, seconds, Some(forbidden())));
         check(false, steps.into());
+    }
+
+    #[test]
+    fn watch_that_worked_is_forbidden_only_once_refusals_persist() {
+        let refused = || failed(Some(7), Answer::Forbidden);
+        let resume = || State::Probe(version(7));
+        let reachable = || (Outcome::Reachable(version(7)), State::Follow(version(7)), 0, None);
         check(
             true,
-            vec![(failed(Some(7), Answer::Forbidden), State::Probe(version(7)), 10, Some(forbidden()))],
+            vec![
+                (refused(), resume(), 1, None),
+                // It may ask, and may not watch: that is one failure, too.
+                reachable(),
+                (refused(), resume(), 2, None),
+                (refused(), resume(), 4, None),
+                (refused(), resume(), 10, Some(forbidden())),
+                (refused(), resume(), 20, Some(forbidden())),
+            ],
         );
     }
 

@@ -148,7 +148,10 @@ pub struct Reconcile {
     /// Children changed.
     #[serde(default)]
     pub updated: Written,
-    /// Children deleted.
+    /// Children deleted, to be created anew.
+    #[serde(default)]
+    pub replaced: Written,
+    /// Children deleted, as they are no longer planned.
     #[serde(default)]
     pub pruned: Written,
     /// Whether labels, annotations or finalizers of the object were written.
@@ -205,6 +208,7 @@ impl From<journal::Entry> for Reconcile {
             why: entry.why.map(Into::into),
             created: wrote.created.into(),
             updated: wrote.updated.into(),
+            replaced: wrote.replaced.into(),
             pruned: wrote.pruned.into(),
             metadata_written: wrote.metadata,
             status_written: wrote.status,

@@ -93,7 +93,7 @@ fn entry_goes_over_the_wire_and_back() {
     let expected = serde_json::json!({
         "first": "2026-01-01T00:00:10.250Z", "last": "2026-01-01T00:00:10.250Z", "passes": 1, "calls": 1,
         "milliseconds": 1.5, "triggers": ["parent"], "attempt": 0, "generation": 3, "digest": "aa",
-        "why": "first", "created": {"names": ["ConfigMap demo/a"], "total": 9}, "updated": none, "pruned": none,
+        "why": "first", "created": {"names": ["ConfigMap demo/a"], "total": 9}, "updated": none, "replaced": none, "pruned": none,
         "metadataWritten": false, "statusWritten": true,
         "failure": {"reason": "ChildInvalid", "message": "no"},
     });

@@ -26,7 +26,7 @@ fn child(name: &str) -> ObjectKey {
 fn quiet(name: &str, uid: &str) -> Report {
     let parent = parent(name);
     let seen = Some(Seen { uid: uid.into(), generation: 1, digest: "aa".into() });
-    let outcome = Outcome::Done { requeue_after: None };
+    let outcome = Outcome::Done;
     Report { seen, outcome, ..Report::new(&parent.plugin, &parent.parent) }
 }
 

@@ -59,13 +59,13 @@ pub(super) struct Build {
 }
 
 /// The verbs of the client.
-pub(super) const VERBS: [&str; 5] = ["get", "list", "watch", "patch", "delete"];
+pub(super) const VERBS: [&str; 6] = ["get", "list", "watch", "create", "patch", "delete"];
 /// A request that went well.
 pub(super) const OK: &str = "ok";
 pub(super) const RECONCILE_RESULTS: [&str; 6] =
     ["done", "wait", "retry_api", "retry_plugin", "retry_conflict", "panic"];
-pub(super) const APPLY_RESULTS: [&str; 6] =
-    ["created", "updated", "unchanged", "awaited", "failed", "pruned"];
+pub(super) const APPLY_RESULTS: [&str; 8] =
+    ["created", "updated", "unchanged", "replaced", "awaited", "held", "failed", "pruned"];
 pub(super) const MEMO_RESULTS: [&str; 2] = ["hit", "miss"];
 /// A status that is left alone is not counted.
 pub(super) const STATUS_RESULTS: [&str; 4] = [
@@ -101,7 +101,7 @@ pub(super) const WATCH_STATES: [&str; 5] = ["listing", "live", "missing", "forbi
 
 pub(super) fn reconcile_result(outcome: Outcome) -> &'static str {
     match outcome {
-        Outcome::Done { .. } => "done",
+        Outcome::Done => "done",
         Outcome::Wait => "wait",
         Outcome::Retry { fault: Fault::Api, .. } => "retry_api",
         Outcome::Retry { fault: Fault::Plugin, .. } => "retry_plugin",

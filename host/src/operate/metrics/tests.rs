@@ -53,6 +53,12 @@ fn written(result: Result<StatusWrite, client::Error>) -> Written {
 fn used() -> Metrics {
     let metrics = Metrics::new();
     metrics.plugin_active("website", "1.0", "aa");
+    use_metrics(&metrics);
+    metrics
+}
+
+/// Counts something of everything, for the plugin where it is about one.
+fn use_metrics(metrics: &Metrics) {
     metrics.memo("website", true);
     metrics.plan_limited("website");
     metrics.guest_call("website", Duration::from_millis(1), 7);
@@ -67,7 +73,7 @@ fn used() -> Metrics {
         metrics.status("website", &Written { conflicts, refusals, ..written(result) });
     }
     metrics.panicked("website");
-    metrics.waited(Duration::ZERO);
+    metrics.waited("website", Duration::ZERO);
     metrics.plugin_swapped(Duration::from_secs(1));
     metrics.applied(
         "website",
@@ -77,7 +83,7 @@ fn used() -> Metrics {
     let report = Report::new(&"website".into(), &widget("gone"));
     metrics.reconciled(&report, Duration::ZERO, at(3_000));
     for (outcome, failure) in [
-        (Outcome::Done { requeue_after: None }, None),
+        (Outcome::Done, None),
         (Outcome::Wait, Some(Reason::GuestTrapped)),
         (Outcome::Retry { fault: Fault::Api, not_before: None }, Some(Reason::ApiUnavailable)),
     ] {
@@ -95,7 +101,6 @@ fn used() -> Metrics {
     metrics.api_request("patch", Ok(()));
     metrics.api_request("patch", Err(&Answer::FieldConflict(vec![("spec.secret".into(), "who".into())])));
     metrics.watches_counted(&[(watch(None), opened(2))]);
-    metrics
 }
 
 fn opened(watches: u64) -> Counts {
@@ -149,7 +154,7 @@ fn families_carry_what_was_counted() {
                 r#"oarlock_queue_depth{plugin="website",state="due"} 3"#,
             ],
         ),
-        ("oarlock_queue_wait_seconds", &["oarlock_queue_wait_seconds_count 1"]),
+        ("oarlock_queue_wait_seconds", &[r#"oarlock_queue_wait_seconds_count{plugin="website"} 1"#]),
         (
             "oarlock_apply",
             &[
@@ -194,7 +199,7 @@ fn series_of_a_plugin_go_with_it_and_those_of_its_old_versions_before() {
     metrics.plugin_inactive("website");
     assert!(!metrics.render(&BTreeMap::new()).contains("website"));
     // What was in flight ends later.
-    metrics.reconciled(&Report::new(&"website".into(), &widget("w")), Duration::ZERO, at(1));
+    use_metrics(&metrics);
     assert!(!metrics.render(&BTreeMap::new()).contains("website"));
 }
 
@@ -257,13 +262,9 @@ fn every_series_exists_before_there_is_something_to_count() {
     let report = Report::new(&"website".into(), &widget("w"));
     let reconciled = |report: &Report| metrics.reconciled(report, Duration::ZERO, at(1));
     let retry = |fault| Outcome::Retry { fault, not_before: None };
-    for outcome in [
-        Outcome::Done { requeue_after: None },
-        Outcome::Wait,
-        retry(Fault::Api),
-        retry(Fault::Plugin),
-        retry(Fault::Conflict),
-    ] {
+    for outcome in
+        [Outcome::Done, Outcome::Wait, retry(Fault::Api), retry(Fault::Plugin), retry(Fault::Conflict)]
+    {
         reconciled(&Report { outcome, pruned: vec![widget("a")], ..report.clone() });
     }
     for reason in Reason::ALL {
@@ -276,6 +277,7 @@ fn every_series_exists_before_there_is_something_to_count() {
     metrics.memo("website", true);
     metrics.memo("website", false);
     metrics.guest_call("website", Duration::ZERO, 1);
+    metrics.waited("website", Duration::ZERO);
     metrics.plan_limited("website");
     for result in [StatusWrite::Written, StatusWrite::Unchanged, StatusWrite::Deferred, StatusWrite::Failed] {
         metrics.status("website", &written(Ok(result)));

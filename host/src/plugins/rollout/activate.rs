@@ -2,7 +2,6 @@
 
 use super::Rollout;
 use crate::{observe::reads::ParentRef, plugins::ActivePlugin, report::Trigger};
-use std::collections::BTreeSet;
 use tracing::info;
 
 impl Rollout {
@@ -16,7 +15,8 @@ impl Rollout {
                 || serving.parent_kind != plugin.parent_kind
         });
         let moved = serving.is_none_or(|serving| {
-            serving.watches().collect::<BTreeSet<_>>() != plugin.watches().collect::<BTreeSet<_>>()
+            // With their scopes: a kind may be deleted and come back with another.
+            (&serving.parents, &serving.sources) != (&plugin.parents, &plugin.sources)
         });
         let obstructed = serving.is_some_and(|serving| serving.obstacle != plugin.obstacle);
         let parents = plugin.parents.clone();
@@ -28,6 +28,10 @@ impl Rollout {
                 "version in force"
             );
             self.metrics.plugin_active(&plugin.name, &plugin.manifest.version, &plugin.digest);
+        }
+        if moved {
+            // A kind that comes back may have another scope, and plans were checked against the one before.
+            self.memos.forget_plugin(&name);
         }
         if changed || moved || obstructed {
             self.registry.activate(plugin);

@@ -32,12 +32,24 @@ pub(super) enum State {
 }
 
 impl Rollout {
-    /// Records what a plugin's children may be, and leaves all else that its `Plugin` says as it stands.
-    pub(super) async fn record_kinds(&self, settings: &Object, kinds: &BTreeSet<Gvk>) -> Result<(), Error> {
+    /// Records which version comes into force, and where what it writes may be found; all else that its `Plugin` says
+    /// stays as it stands.
+    pub(super) async fn record(
+        &self,
+        settings: &Object,
+        version: &Version,
+        kinds: &BTreeSet<Gvk>,
+        field_kinds: &BTreeSet<Gvk>,
+    ) -> Result<(), Error> {
         let status = settings.status.as_deref().and_then(|status| serde_json::from_str(status).ok());
         let mut fields: serde_json::Map<_, _> = status.unwrap_or_default();
         fields.retain(|name, _| !matches!(&**name, "conditions" | "observedGeneration"));
-        fields.insert("kinds".to_owned(), texts(kinds).into());
+        fields.insert("active".to_owned(), active(&version.digest, &version.manifest));
+        for (name, kinds) in [("kinds", kinds), ("fieldKinds", field_kinds)] {
+            if !kinds.is_empty() {
+                fields.insert(name.to_owned(), texts(kinds).into());
+            }
+        }
         let desired = status::Desired {
             fields: Some(fields),
             conditions: Vec::new(),
@@ -60,13 +72,7 @@ impl Rollout {
         let recorded = recorded(settings);
         let mut fields = serde_json::Map::new();
         if let Some(plugin) = &in_force {
-            fields.insert(
-                "active".to_owned(),
-                serde_json::json!({
-                    "digest": &*plugin.digest, "shortDigest": short(&plugin.digest),
-                    "version": plugin.manifest.version, "parent": plugin.manifest.parent.gvk.to_string(),
-                }),
-            );
+            fields.insert("active".to_owned(), active(&plugin.digest, &plugin.manifest));
         }
         if let Some(refused) = &known.refused {
             fields.insert(
@@ -81,9 +87,11 @@ impl Rollout {
             Some(_) => Vec::new(),
             None => recorded.condition_types,
         };
-        for (name, list) in
-            [("kinds", kinds.map_or(recorded.kinds, texts)), ("conditionTypes", condition_types)]
-        {
+        for (name, list) in [
+            ("kinds", kinds.map_or(recorded.kinds, texts)),
+            ("fieldKinds", recorded.field_kinds),
+            ("conditionTypes", condition_types),
+        ] {
             if !list.is_empty() {
                 fields.insert(name.to_owned(), list.into());
             }
@@ -209,12 +217,12 @@ fn short(digest: &str) -> &str {
 
 /// The kinds that this plugin may have children of: those it declares, and those any version before declared.
 pub(super) fn kinds(settings: &Object, manifest: &Manifest) -> BTreeSet<Gvk> {
-    let recorded = recorded(settings).kinds;
-    let recorded = recorded.iter().filter_map(|text| text.split_once(' '));
-    recorded
-        .map(|(api_version, kind)| Gvk::new(api_version, kind))
-        .chain(manifest.children.iter().cloned())
-        .collect()
+    from_texts(&recorded(settings).kinds).chain(manifest.children.iter().cloned()).collect()
+}
+
+pub(super) fn from_texts(texts: &[String]) -> impl Iterator<Item = Gvk> {
+    let words = texts.iter().filter_map(|text| text.split_once(' '));
+    words.map(|(api_version, kind)| Gvk::new(api_version, kind))
 }
 
 fn texts(kinds: &BTreeSet<Gvk>) -> Vec<String> {
@@ -228,6 +236,31 @@ pub(super) struct Recorded {
     /// As `apiVersion kind`.
     pub(super) kinds: Vec<String>,
     pub(super) condition_types: Vec<String>,
+    /// As `apiVersion kind`.
+    pub(super) field_kinds: Vec<String>,
+    pub(super) active: Option<Active>,
+}
+
+fn active(digest: &str, manifest: &Manifest) -> serde_json::Value {
+    serde_json::json!({
+        "digest": digest, "shortDigest": short(digest), "version": manifest.version,
+        "parent": manifest.parent.gvk.to_string(),
+    })
+}
+
+/// What it had in force last.
+#[derive(serde::Deserialize)]
+pub(super) struct Active {
+    /// `Website (demo.oarlock.dev/v1)`.
+    #[serde(default)]
+    parent: String,
+}
+
+impl Active {
+    pub(super) fn parent(&self) -> Option<Gvk> {
+        let (kind, api_version) = self.parent.strip_suffix(')')?.split_once(" (")?;
+        Some(Gvk::new(api_version, kind))
+    }
 }
 
 pub(super) fn recorded(settings: &Object) -> Recorded {
@@ -258,6 +291,12 @@ pub(super) fn swapped(plugin: &ActivePlugin, config_map: &Object) -> Event {
 
 pub(super) fn missing(gvk: &Gvk) -> (Reason, String) {
     (Reason::KindMissing, format!("the API server does not serve {gvk}; apply its CRD"))
+}
+
+pub(super) fn narrowed_in_vain(gvk: &Gvk) -> (Reason, String) {
+    let message =
+        format!("the manifest narrows {gvk} to a namespace, and the kind is cluster-scoped: leave it out");
+    (Reason::ManifestInvalid, message)
 }
 
 pub(super) fn forbidden(gvk: &Gvk, why: &str, manifest: &Manifest) -> (Reason, String) {

@@ -34,7 +34,7 @@ fn taken() -> apply::Error {
 fn next(outcome: Outcome) -> &'static str {
     match outcome {
         Outcome::Wait => "wait",
-        Outcome::Done { .. } => "done",
+        Outcome::Done => "done",
         Outcome::Retry { fault, not_before: None } => match fault {
             Fault::Api => "retry api",
             Fault::Plugin => "retry plugin",
@@ -131,7 +131,7 @@ fn every_answer_of_the_api_server_has_the_reason_and_the_retry_of_its_row() {
         let cells: Vec<_> = row.unwrap_or_else(|| panic!("no row {name}")).split(" | ").collect();
         let verdict = of(&Error::Apply(vec![child(answer)]));
         let then = match verdict.outcome {
-            Outcome::Wait | Outcome::Done { .. } => "no |",
+            Outcome::Wait | Outcome::Done => "no |",
             Outcome::Retry { not_before: None, .. } => "with back-off |",
             Outcome::Retry { not_before: Some(PATIENCE), .. } => "after 10 s or more |",
             Outcome::Retry { .. } => "at some other time",

@@ -1,3 +1,5 @@
+mod property;
+
 use super::*;
 use crate::{
     object::ContentHash,
@@ -7,6 +9,7 @@ use crate::{
     },
 };
 use serde_json::{Value, json};
+use std::time::Instant;
 
 fn watch(api_version: &str, kind: &str) -> WatchKey {
     WatchKey { gvk: Gvk::new(api_version, kind), scope: Scope::default() }
@@ -25,6 +28,7 @@ fn deployments() -> WatchKey {
 fn subscriptions() -> Subscriptions {
     let fleet = watch("demo.example.com/v1", "Fleet");
     Subscriptions {
+        fields: BTreeMap::new(),
         parents: BTreeMap::from([
             (website(), vec!["website".into(), "labeller".into()]),
             (fleet.clone(), vec!["fleet".into()]),
@@ -58,8 +62,12 @@ fn child(plugin: &str, owner: &[(&str, &str, &str)]) -> Arc<Object> {
     object(&deployments(), &[("metadata.labels", labels), ("metadata.ownerReferences", json!(owners))])
 }
 
+fn change(watch: &WatchKey, before: Option<Arc<Object>>, after: Option<Arc<Object>>) -> Change {
+    Change { watch: watch.clone(), before, after, is_own: false, is_first_seen: false }
+}
+
 fn check(watch: &WatchKey, before: Option<Arc<Object>>, after: Option<Arc<Object>>, memos: &Memos) -> String {
-    texts(&Change { watch: watch.clone(), before, after, is_own: false }, memos)
+    texts(&change(watch, before, after), memos)
 }
 
 fn texts(change: &Change, memos: &Memos) -> String {
@@ -112,6 +120,17 @@ fn change_of_a_parent_is_told_apart_by_what_changed() {
 
 /// Own status writes wake nobody by themselves, but for a guest that looks at its status.
 #[test]
+fn what_a_first_list_brings_is_no_edit() {
+    let first = |watch: &WatchKey, object| {
+        texts(&Change { is_first_seen: true, ..change(watch, None, Some(object)) }, &Memos::default())
+    };
+    let parent = first(&website(), object(&website(), &[]));
+    assert_eq!(parent, "website: Website demo/o listed, labeller: Website demo/o listed");
+    let child = child("website", &[("demo.example.com/v1", "Website", "w")]);
+    assert_eq!(first(&deployments(), child), "website: Website demo/w listed");
+}
+
+#[test]
 fn own_write_of_a_status_goes_to_those_who_read_it() {
     let memos = Memos::default();
     let parent = object(&website(), &[]).key.clone();
@@ -120,13 +139,13 @@ fn own_write_of_a_status_goes_to_those_who_read_it() {
         parent: ("uid".into(), ContentHash::default()),
         reads: [(read, ContentHash::default())].into(),
         answer: Ok(Planned::default()),
+        called: Instant::now(),
     };
     for (plugin, read) in [("website", Read::PreviousStatus), ("labeller", Read::Children)] {
         let _ = memos.record(&ParentRef { plugin: plugin.into(), parent: parent.clone() }, memo(read));
     }
     let with = |field, value: u32| Some(object(&website(), &[(field, json!(value))]));
-    let own =
-        |field| Change { watch: website(), before: with(field, 1), after: with(field, 2), is_own: true };
+    let own = |field| Change { is_own: true, ..change(&website(), with(field, 1), with(field, 2)) };
     assert_eq!(texts(&own("status"), &memos), "website: Website demo/o parent_status");
     assert_eq!(texts(&own("status"), &Memos::default()), "");
     // The answer to a write shows an edit before the watch does.
@@ -186,6 +205,7 @@ fn change_of_an_object_that_was_read_goes_to_its_readers() {
         parent: ("uid".into(), ContentHash::default()),
         reads: [(read, ContentHash::default())].into(),
         answer: Ok(Planned::default()),
+        called: Instant::now(),
     };
     let _ = memos.record(&reader, memo);
     let of = |status: u32| Some(object(&config_maps, &[("status", json!(status))]));

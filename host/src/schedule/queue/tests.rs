@@ -15,7 +15,7 @@ const fn secs(secs: u64) -> Duration {
     Duration::from_secs(secs)
 }
 
-const DONE: Outcome = Outcome::Done { requeue_after: None };
+const DONE: Outcome = Outcome::Done;
 const FAILED: Outcome = Outcome::Retry { fault: Fault::Plugin, not_before: None };
 
 /// Takes what is due and names it.
@@ -27,7 +27,7 @@ fn take(queue: &mut Queue, now: Now) -> Option<String> {
 fn drain(queue: &mut Queue, now: Now) -> Vec<String> {
     std::iter::from_fn(|| {
         let request = queue.take(now)?;
-        queue.finish(&request.parent, DONE, now);
+        queue.finish(&request.parent, DONE, None, now);
         Some(format!("{}/{}", request.parent.plugin, request.parent.parent.name))
     })
     .collect()
@@ -43,12 +43,12 @@ fn queue_holds_a_key_while_it_is_in_flight_and_gives_it_again_if_something_came(
     assert_eq!((request.attempt, request.since), (0, ms(1)));
     queue.add(key("p", "a"), Trigger::Read, ms(4));
     assert_eq!(queue.take(ms(5)), None);
-    queue.finish(&key("p", "a"), Outcome::Wait, ms(6));
+    queue.finish(&key("p", "a"), Outcome::Wait, None, ms(6));
     assert_eq!(queue.next_due(), Some(Now::ZERO));
     assert_eq!(queue.take(ms(6)).unwrap().triggers, BTreeSet::from([Trigger::Read]));
-    queue.finish(&key("p", "a"), Outcome::Wait, ms(7));
+    queue.finish(&key("p", "a"), Outcome::Wait, None, ms(7));
     assert_eq!((queue.take(secs(1_000)), queue.next_due()), (None, None));
-    assert!(queue.slots.is_empty());
+    assert!(queue.slots.is_empty() && queue.in_flight.is_empty());
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn failures_are_counted_by_fault_until_an_input_changes() {
     let mut fail = |queue: &mut Queue, fault| {
         now = queue.next_due().unwrap().max(now);
         let request = queue.take(now).unwrap();
-        queue.finish(&request.parent, Outcome::Retry { fault, not_before: None }, now);
+        queue.finish(&request.parent, Outcome::Retry { fault, not_before: None }, None, now);
         (request.attempt, queue.next_due().unwrap_or_default().saturating_sub(now) * 4 / 3)
     };
     for (fault, attempt, at_least) in [
@@ -134,7 +134,7 @@ fn retry_after_is_kept_even_when_an_input_changes() {
         if add_in_flight {
             queue.add(key("p", "a"), Trigger::Parent, ms(0));
         }
-        queue.finish(&request.parent, parked, ms(0));
+        queue.finish(&request.parent, parked, None, ms(0));
         queue.add(key("p", "a"), Trigger::Child, secs(1));
         assert_eq!(queue.next_due(), Some(secs(10)));
         assert_eq!(queue.take(ms(9_999)), None);
@@ -144,8 +144,31 @@ fn retry_after_is_kept_even_when_an_input_changes() {
     queue.add(key("p", "a"), Trigger::Parent, ms(0));
     queue.take(ms(0));
     let for_ever = Outcome::Retry { fault: Fault::Api, not_before: Some(Duration::MAX) };
-    queue.finish(&key("p", "a"), for_ever, secs(1));
+    queue.finish(&key("p", "a"), for_ever, None, secs(1));
     assert_eq!(queue.next_due(), Some(Duration::MAX));
+}
+
+#[test]
+fn failed_key_is_looked_at_when_its_plan_wants_it_at_the_latest() {
+    let after = |failures: u32, not_before: Option<Duration>, look_again| {
+        let mut queue = Queue::new(0);
+        queue.add(key("p", "a"), Trigger::Parent, ms(0));
+        let mut now = ms(0);
+        for failed in 1..=failures {
+            now = queue.next_due().unwrap().max(now);
+            queue.take(now).unwrap();
+            let (not_before, look_again) =
+                if failed == failures { (not_before, look_again) } else { (None, None) };
+            let outcome = Outcome::Retry { fault: Fault::Api, not_before };
+            queue.finish(&key("p", "a"), outcome, look_again, now);
+        }
+        queue.next_due().unwrap().saturating_sub(now)
+    };
+    assert!(after(20, None, None) >= LONGEST_BACKOFF * 3 / 4);
+    assert_eq!(after(20, None, Some(secs(30))), secs(30));
+    assert!(after(1, None, Some(secs(30))) <= FIRST_BACKOFF);
+    // What the API server asks for goes before what the guest does.
+    assert_eq!(after(20, Some(secs(40)), Some(secs(30))), secs(40));
 }
 
 #[test]
@@ -160,7 +183,7 @@ fn requeue_after_is_set_by_the_newest_result_and_never_doubled() {
         }
         if let Some(request) = queue.take(secs(now)) {
             calls.push((now, request.triggers.into_iter().collect::<Vec<_>>()));
-            queue.finish(&request.parent, Outcome::Done { requeue_after: Some(secs(20)) }, secs(now));
+            queue.finish(&request.parent, DONE, Some(secs(20)), secs(now));
         }
     }
     let (touched, due) = (|| vec![Trigger::Parent], || vec![Trigger::Requeue]);
@@ -175,7 +198,7 @@ fn forgotten_plugin_has_nothing_left_but_what_is_in_flight() {
         queue.add(key("p", name), Trigger::Parent, ms(0));
         let request = queue.take(ms(0)).unwrap();
         if let Some(outcome) = outcome {
-            queue.finish(&request.parent, outcome, ms(0));
+            queue.finish(&request.parent, outcome, None, ms(0));
         }
     }
     queue.add(key("p", "flies"), Trigger::Child, ms(0));
@@ -184,7 +207,7 @@ fn forgotten_plugin_has_nothing_left_but_what_is_in_flight() {
     assert_eq!(queue.depth(), BTreeMap::from([("p".into(), (1, 1)), ("q".into(), (1, 0))]));
     queue.forget_plugin("p");
     assert_eq!(queue.depth(), BTreeMap::from([("q".into(), (1, 0))]));
-    queue.finish(&key("p", "flies"), FAILED, ms(1));
+    queue.finish(&key("p", "flies"), FAILED, None, ms(1));
     assert_eq!(take(&mut queue, secs(1_000)).as_deref(), Some("q/due"));
     assert_eq!(take(&mut queue, secs(1_000)), None);
     assert_eq!(queue.slots.len(), 1);
@@ -193,7 +216,7 @@ fn forgotten_plugin_has_nothing_left_but_what_is_in_flight() {
     queue.take(secs(1_000));
     queue.forget_plugin("p");
     queue.add(key("p", "back"), Trigger::Plugin, secs(1_000));
-    queue.finish(&key("p", "back"), FAILED, secs(1_000));
+    queue.finish(&key("p", "back"), FAILED, None, secs(1_000));
     assert_eq!(take(&mut queue, secs(1_000)).as_deref(), Some("p/back"));
 }
 
@@ -210,12 +233,12 @@ fn look_tells_what_a_key_waits_for_and_changes_nothing() {
     queue.take(ms(2)).unwrap();
     queue.add(key.clone(), Trigger::Child, ms(3));
     assert_eq!(queue.look(&key), look(Waits::Result, &[Trigger::Child], 0));
-    queue.finish(&key, DONE, ms(4));
+    queue.finish(&key, DONE, None, ms(4));
     queue.take(ms(4)).unwrap();
-    queue.finish(&key, Outcome::Retry { fault: Fault::Api, not_before: Some(secs(7)) }, secs(1));
+    queue.finish(&key, Outcome::Retry { fault: Fault::Api, not_before: Some(secs(7)) }, None, secs(1));
     assert_eq!(queue.look(&key), look(Waits::BackOff { until: secs(8) }, &[], 1));
     queue.take(secs(8)).unwrap();
-    queue.finish(&key, Outcome::Done { requeue_after: Some(secs(2)) }, secs(9));
+    queue.finish(&key, DONE, Some(secs(2)), secs(9));
     assert_eq!(queue.look(&key), look(Waits::Requeue { until: secs(11) }, &[], 0));
     assert_eq!(queue.take(secs(11)).unwrap().triggers, BTreeSet::from([Trigger::Requeue]));
 }
@@ -223,17 +246,125 @@ fn look_tells_what_a_key_waits_for_and_changes_nothing() {
 #[test]
 fn finish_of_a_key_that_is_not_in_flight_changes_nothing() {
     let mut queue = Queue::new(0);
-    queue.finish(&key("p", "a"), FAILED, ms(0));
+    queue.finish(&key("p", "a"), FAILED, None, ms(0));
     queue.add(key("p", "a"), Trigger::Parent, ms(0));
-    queue.finish(&key("p", "a"), DONE, ms(0));
+    queue.finish(&key("p", "a"), DONE, None, ms(0));
     assert!(queue.take(ms(0)).is_some());
+}
+
+/// Workers that take what is due, each for as long as its pass lasts. The times at which each key was taken.
+fn work(
+    queue: &mut Queue,
+    workers: usize,
+    until: Now,
+    pass: impl Fn(&ParentRef) -> (Duration, Outcome),
+) -> BTreeMap<String, Vec<Now>> {
+    let mut taken: BTreeMap<String, Vec<Now>> = BTreeMap::new();
+    let mut busy: BTreeSet<(Now, ParentRef)> = BTreeSet::new();
+    let mut now = ms(0);
+    loop {
+        while busy.first().is_some_and(|(ends, _)| *ends <= now) {
+            let (_, parent) = busy.pop_first().unwrap();
+            queue.finish(&parent, pass(&parent).1, None, now);
+        }
+        while busy.len() < workers
+            && let Some(request) = queue.take(now)
+        {
+            let ParentRef { plugin, parent } = &request.parent;
+            taken.entry(format!("{plugin}/{}", parent.name)).or_default().push(now);
+            busy.insert((now + pass(&request.parent).0, request.parent));
+        }
+        let free = queue.next_due().filter(|_| busy.len() < workers);
+        let next = busy.first().map(|(ends, _)| *ends).into_iter().chain(free).min();
+        match next.filter(|next| *next <= until) {
+            Some(next) => now = next.max(now),
+            None => return taken,
+        }
+    }
+}
+
+#[test]
+fn edit_ends_the_wait_for_somebody_to_mend_it() {
+    for (fault, due) in [(Fault::Plugin, secs(3)), (Fault::Api, secs(11)), (Fault::Conflict, secs(11))] {
+        let failed = Outcome::Retry { fault, not_before: Some(secs(10)) };
+        let mut queue = Queue::new(0);
+        queue.add(key("p", "a"), Trigger::Parent, secs(0));
+        queue.take(secs(1)).unwrap();
+        queue.finish(&key("p", "a"), failed, None, secs(1));
+        queue.add(key("p", "a"), Trigger::Child, secs(2));
+        assert_eq!(queue.take(secs(2)), None, "a child is no edit");
+        queue.add(key("p", "a"), Trigger::Parent, secs(3));
+        assert_eq!(queue.take(secs(3)).is_some(), due == secs(3), "{fault:?}");
+        assert_eq!(queue.take(secs(11)).is_some(), due == secs(11), "{fault:?}");
+        // The same for one that comes while it fails.
+        queue.add(key("p", "a"), Trigger::Parent, secs(12));
+        queue.finish(&key("p", "a"), failed, None, secs(13));
+        assert_eq!(queue.take(secs(13)).is_some(), fault == Fault::Plugin, "{fault:?}");
+    }
+}
+
+#[test]
+fn ten_thousand_parents_do_not_wait_for_one_that_fails() {
+    for outcome in [FAILED, Outcome::Retry { fault: Fault::Api, not_before: Some(secs(1)) }] {
+        let mut queue = Queue::new(7);
+        let names: Vec<_> = (0..10_000).map(|name| name.to_string()).collect();
+        for name in &names {
+            queue.add(key("p", name), Trigger::Listed, ms(0));
+        }
+        let pass = |parent: &ParentRef| (ms(1), if &*parent.parent.name == "5000" { outcome } else { DONE });
+        let mut taken = work(&mut queue, 4, secs(60), pass);
+        let failed = taken.remove("p/5000").unwrap();
+        // Doubling: a dozen turns in a minute, not a worker that waits.
+        assert!((4..=60).contains(&failed.len()), "{failed:?}");
+        assert_eq!(taken.len(), names.len() - 1);
+        assert!(taken.values().all(|times| times.len() == 1));
+        let last = taken.values().flatten().max().unwrap();
+        assert!(*last <= ms(10_000 / 4 + failed.len() as u64), "the last was taken at {last:?}");
+    }
+}
+
+#[test]
+fn plugin_of_slow_calls_leaves_the_others_their_share_of_the_workers() {
+    let mut queue = Queue::new(0);
+    for name in 0..1_000 {
+        for plugin in ["slow", "slower", "quick"] {
+            queue.add(key(plugin, &name.to_string()), Trigger::Listed, ms(0));
+        }
+    }
+    let call = |parent: &ParentRef| match &*parent.plugin {
+        "slow" => secs(4),
+        "slower" => secs(5),
+        _ => ms(1),
+    };
+    let taken = work(&mut queue, 4, secs(20), |parent| (call(parent), DONE));
+    let last = taken.iter().filter(|(key, _)| key.starts_with("quick/")).map(|(_, times)| times[0]).max();
+    assert_eq!(taken.keys().filter(|key| key.starts_with("quick/")).count(), 1_000);
+    assert!(last.unwrap() <= secs(1), "the last of the quick ones was taken at {last:?}");
+    // And once those have nothing to do, nothing is kept free for them.
+    let slow = taken.iter().filter(|(key, _)| !key.starts_with("quick/"));
+    assert!(slow.count() >= 4 * 20 / 5, "{:?}", taken.len());
+}
+
+#[test]
+fn edit_is_next_when_a_worker_is_free_though_all_of_them_were_taken() {
+    let mut queue = Queue::new(0);
+    for name in 0..100 {
+        queue.add(key("slow", &name.to_string()), Trigger::Parent, ms(0));
+    }
+    for _ in 0..4 {
+        queue.take(ms(0)).unwrap();
+    }
+    queue.add(key("calm", "1"), Trigger::Parent, ms(1));
+    queue.finish(&key("slow", "2"), DONE, None, ms(2));
+    assert_eq!(take(&mut queue, ms(2)).as_deref(), Some("calm/1"));
+    assert_eq!(take(&mut queue, ms(2)).as_deref(), Some("slow/4"));
 }
 
 #[derive(Clone, Debug)]
 enum Step {
     Add(usize, usize, Trigger),
     Take,
-    Finish(usize, Outcome),
+    Finish(usize, Outcome, Option<Duration>),
     Pass(u64),
     Forget(usize),
 }
@@ -251,7 +382,7 @@ fn step() -> impl Strategy<Value = Step> {
     let after = || prop::option::of((0..2_000_u64).prop_map(ms));
     let fault = prop::sample::select(&[Fault::Api, Fault::Plugin, Fault::Conflict][..]);
     let outcome = prop_oneof![
-        after().prop_map(|requeue_after| Outcome::Done { requeue_after }),
+        Just(Outcome::Done),
         Just(Outcome::Wait),
         (fault, after()).prop_map(|(fault, not_before)| Outcome::Retry { fault, not_before }),
     ];
@@ -259,7 +390,8 @@ fn step() -> impl Strategy<Value = Step> {
         8 => (0..3_usize, 0..4_usize, prop::sample::select(triggers.to_vec()))
             .prop_map(|(plugin, name, trigger)| Step::Add(plugin, name, trigger)),
         8 => Just(Step::Take),
-        6 => (0..12_usize, outcome).prop_map(|(index, outcome)| Step::Finish(index, outcome)),
+        6 => (0..12_usize, outcome, after())
+            .prop_map(|(index, outcome, look_again)| Step::Finish(index, outcome, look_again)),
         4 => (0..3_000_u64).prop_map(Step::Pass),
         1 => (0..3_usize).prop_map(Step::Forget),
     ]
@@ -277,13 +409,23 @@ proptest! {
         let mut earliest: BTreeMap<ParentRef, Now> = BTreeMap::new();
         let mut input_in_flight: BTreeSet<ParentRef> = BTreeSet::new();
         let mut not_before: BTreeMap<ParentRef, Now> = BTreeMap::new();
-        // Turns of others since a plugin began to wait for its own.
+        // What waits for somebody to mend it, and what somebody has edited since it was taken.
+        let (mut patient, mut edited) = (BTreeSet::new(), BTreeSet::new());
+        // By when a result wants its key to be looked at.
+        let mut latest: BTreeMap<ParentRef, Now> = BTreeMap::new();
+        // Turns of others since a plugin with none in flight began to wait for its own.
         let mut turns: BTreeMap<(Arc<str>, Arc<str>), u32> = BTreeMap::new();
         for step in steps {
             match step {
                 Step::Add(plugin, name, trigger) => {
                     let key = key(plugins[plugin], &name.to_string());
                     queue.add(key.clone(), trigger, now);
+                    if is_edited(trigger) {
+                        edited.insert(key.clone());
+                        if patient.contains(&key) {
+                            not_before.remove(&key);
+                        }
+                    }
                     if is_input(trigger) {
                         earliest.remove(&key);
                         input_in_flight.insert(key.clone());
@@ -292,6 +434,16 @@ proptest! {
                 }
                 Step::Take => {
                     let waiting = queue.depth();
+                    // Whoever asked to be looked at by now is due.
+                    for (key, at) in latest.iter().filter(|(_, at)| **at <= now) {
+                        let waits = queue.look(key).map(|look| look.waits);
+                        let is_due = match waits {
+                            Some(Waits::Worker { .. } | Waits::Result) => true,
+                            Some(Waits::Requeue { until } | Waits::BackOff { until }) => until <= now,
+                            None => false,
+                        };
+                        prop_assert!(is_due, "{key:?} was to be looked at at {at:?}, it is {now:?}: {waits:?}");
+                    }
                     let Some(request) = queue.take(now) else {
                         prop_assert!(waiting.values().all(|(due, _)| *due == 0));
                         prop_assert!(queue.next_due().is_none_or(|due| due > now));
@@ -303,37 +455,52 @@ proptest! {
                         let bound = bound.remove(&key).unwrap_or_default();
                         prop_assert!(now >= bound, "{key:?} at {now:?}, not before {bound:?}");
                     }
+                    latest.remove(&key);
                     prop_assert!(request.since <= now);
+                    let flying = |plugin: &str| in_flight.iter().filter(|key| *key.plugin == *plugin).count();
                     for (plugin, _) in waiting.iter().filter(|(plugin, (due, _))| *due > 0 && **plugin != key.plugin) {
-                        let turns = turns.entry((plugin.clone(), key.plugin.clone())).or_default();
-                        *turns += 1;
-                        prop_assert!(*turns <= 1, "{plugin} waits for a second turn of {}", key.plugin);
+                        prop_assert!(flying(&key.plugin) <= flying(plugin), "{} holds more than {plugin}", key.plugin);
+                        if flying(plugin) == 0 {
+                            let turns = turns.entry((plugin.clone(), key.plugin.clone())).or_default();
+                            *turns += 1;
+                            prop_assert!(*turns <= 1, "{plugin} waits for a second turn of {}", key.plugin);
+                        }
                     }
                     turns.retain(|(waits, _), _| *waits != key.plugin);
                     owed.remove(&key);
+                    patient.remove(&key);
+                    edited.remove(&key);
                     input_in_flight.remove(&key);
                     in_flight.push(key);
                 }
-                Step::Finish(index, outcome) => {
+                Step::Finish(index, outcome, look_again) => {
                     if in_flight.is_empty() { continue; }
                     let key = in_flight.remove(index % in_flight.len());
                     let forgotten = matches!(queue.slots[&key].state, State::InFlight { forgotten: true });
-                    queue.finish(&key, outcome, now);
+                    queue.finish(&key, outcome, look_again, now);
                     if forgotten { continue; }
+                    if let Some(after) = look_again {
+                        latest.insert(key.clone(), now + after);
+                    }
                     match outcome {
-                        Outcome::Done { requeue_after: Some(after) } => {
-                            if !owed.contains(&key) {
-                                prop_assert!(queue.delayed.contains(&(now + after, key.clone())) || after.is_zero());
+                        Outcome::Done | Outcome::Wait => {
+                            if look_again.is_some() {
+                                owed.insert(key.clone());
                             }
-                            owed.insert(key);
-                        }
-                        Outcome::Done { requeue_after: None } | Outcome::Wait => {
                             prop_assert_eq!(queue.slots.contains_key(&key), owed.contains(&key));
                         }
-                        Outcome::Retry { not_before: after, .. } => {
-                            not_before.insert(key.clone(), now + after.unwrap_or_default());
+                        Outcome::Retry { not_before: after, fault } => {
+                            let after = now + after.unwrap_or_default();
+                            if fault == Fault::Plugin {
+                                patient.insert(key.clone());
+                            }
+                            if fault != Fault::Plugin || !edited.contains(&key) {
+                                not_before.insert(key.clone(), after);
+                            }
+                            latest.entry(key.clone()).and_modify(|latest| *latest = after.max(*latest));
                             if !input_in_flight.contains(&key) {
-                                earliest.insert(key.clone(), now + FIRST_BACKOFF * 3 / 4);
+                                let soonest = look_again.unwrap_or(FIRST_BACKOFF).min(FIRST_BACKOFF * 3 / 4);
+                                earliest.insert(key.clone(), now + soonest);
                             }
                             owed.insert(key);
                         }
@@ -343,23 +510,28 @@ proptest! {
                 Step::Forget(plugin) => {
                     queue.forget_plugin(plugins[plugin]);
                     owed.retain(|key| &*key.plugin != plugins[plugin]);
-                    for bounds in [&mut earliest, &mut not_before] {
+                    for bounds in [&mut earliest, &mut not_before, &mut latest] {
                         bounds.retain(|key, _| &*key.plugin != plugins[plugin]);
                     }
-                    input_in_flight.retain(|key| &*key.plugin != plugins[plugin]);
+                    for keys in [&mut input_in_flight, &mut patient, &mut edited] {
+                        keys.retain(|key| &*key.plugin != plugins[plugin]);
+                    }
                     turns.retain(|(waits, _), _| &**waits != plugins[plugin]);
                 }
             }
+            let counts = queue.in_flight.values().sum::<usize>();
+            prop_assert_eq!(counts, in_flight.len());
         }
         for key in in_flight.drain(..) {
-            queue.finish(&key, DONE, now);
+            queue.finish(&key, DONE, None, now);
         }
         now += LONGEST_BACKOFF + secs(10);
         while let Some(request) = queue.take(now) {
             owed.remove(&request.parent);
-            queue.finish(&request.parent, Outcome::Wait, now);
+            queue.finish(&request.parent, Outcome::Wait, None, now);
         }
         prop_assert!(owed.is_empty(), "never taken: {owed:?}");
         prop_assert!(queue.slots.is_empty() && queue.lanes.is_empty() && queue.delayed.is_empty());
+        prop_assert!(queue.in_flight.is_empty());
     }
 }
