@@ -200,9 +200,11 @@ async fn change_of_an_immutable_field_is_told_and_its_sibling_changed() -> Resul
     world.set_plan("w1", plan("a")).await?;
     let before = world.until("Job", "once", "is there", |_| Ok(())).await?;
     world.set_plan("w1", plan("b")).await?;
-    let widget = world.until_says("Widget", "w1", ["Ready", "False", "ChildInvalid"]).await?;
+    let widget = world.until_says("Widget", "w1", ["Ready", "False", "ChildImmutable"]).await?;
     let message = string(condition(&widget, "Ready").unwrap(), "/message");
-    assert!(message.contains("Job") && message.contains("spec.template"), "{message}");
+    for part in ["Job children-immutable/once", "spec.template", "oarlock.dev/update: replace"] {
+        assert!(message.contains(part), "{message}");
+    }
     let after = world.get("Job", "once").await?;
     assert_eq!(after["metadata"]["uid"], before["metadata"]["uid"]);
     assert_eq!(world.get("ConfigMap", "settings").await?["data"]["image"], "b");

@@ -20,7 +20,7 @@ fn ask(world: &World, host: &Host, args: &[&str]) -> Result<Output> {
 }
 
 /// What the command says to programs.
-fn explained(world: &World, host: &Host, name: &str) -> Result<Value> {
+pub(crate) fn explained(world: &World, host: &Host, name: &str) -> Result<Value> {
     let output = ask(world, host, &["widget", name, "-o", "json"])?;
     ensure!(output.status.success(), "{}", text(&output));
     serde_json::from_slice(&output.stdout).with_context(|| text(&output))

@@ -1,9 +1,10 @@
 //! Random sequences against a real API server, through a proxy that injects faults.
 //!
-//! A seed becomes a list of steps: edits in bursts, somebody else's hands in statuses and children, swaps of the
-//! plugin, kills of the host, faults of network and API server. Afterwards the faults end, and
-//! every object must be what its spec says, nothing may be written any more, and the history of all objects, as a
-//! watch of our own saw it, must hold at every moment what readers rely on (`history`).
+//! Two plugins run, each with a parent kind of its own, and read the same `ConfigMap`s, by name and by label.
+//! A seed becomes a list of steps: edits in bursts, also of what is read, somebody else's hands in statuses and
+//! children, swaps of a plugin, kills of the host, faults of network and API server. Afterwards the faults end, and
+//! every object must be what its spec and its reads say, nothing may be left over, nothing may be written any more, and
+//! the history of all objects, as a watch of our own saw it, must hold at every moment what readers rely on (`history`).
 //!
 //! `OARLOCK_SEEDS=50` runs the seeds from 0 to 49, `OARLOCK_SEED=7` only that one.
 
@@ -68,7 +69,7 @@ async fn run(seed: u64) -> Result<()> {
 }
 
 async fn attempt(seed: u64, steps: &[steps::Step], done: &mut usize) -> Result<()> {
-    let lab = Lab::enter(&format!("model-{seed}")).await?;
+    let lab = Lab::enter(&steps::namespace(seed)).await?;
     let world = &lab.world;
     let proxy = Proxy::start(world.plane, seed).await?;
     let options = Options { kubeconfig: proxy.kubeconfig(), ..Options::standard(world.plane) };
@@ -76,6 +77,7 @@ async fn attempt(seed: u64, steps: &[steps::Step], done: &mut usize) -> Result<(
     let mut host = Host::start(world.plane, &options)?;
     host.ready().await?;
     world.plugin("widget", "widget").await?;
+    world.cluster_plugin().await?;
 
     let mut actor = Actor::new(world, &proxy);
     for step in steps {

@@ -181,6 +181,12 @@ async fn drop_before_and_after_differ_in_what_was_done() -> Result<()> {
         assert_eq!(through.exists(name).await?, is_done, "{name}");
     }
     through.apply("before").await?;
+    for (name, fault, is_done) in [("never", Fault::HangBefore, false), ("unheard", Fault::HangAfter, true)] {
+        let rule = through.proxy.rule(once(fault));
+        assert!(timeout(NOTHING, through.apply(name)).await.is_err(), "{name} was answered");
+        assert_eq!(rule.hits(), 1, "{name}");
+        assert_eq!(through.exists(name).await?, is_done, "{name}");
+    }
     Ok(())
 }
 

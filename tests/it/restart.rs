@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Result, ensure};
+use oarlock_tests::host;
 use serde_json::json;
 
 use crate::world::{Lab, says, string};
@@ -80,6 +81,46 @@ async fn killed_host_goes_on_where_it_was() -> Result<()> {
             assert_eq!(owners[0]["uid"], uids[string(child, "/metadata/name")], "{child}");
         }
     }
+    host.stop().await
+}
+
+/// B034: the version that made them is gone before the host is back.
+#[tokio::test]
+async fn kind_that_a_version_does_not_know_is_pruned_also_when_it_came_while_no_host_ran() -> Result<()> {
+    let lab = Lab::enter("restart-kind").await?;
+    let world = &lab.world;
+    let host = lab.host().await?;
+    world.plugin("website", "website-v2").await?;
+    let parent = world.set("Website", "blog", json!({"image": "nginx:1.29"})).await?;
+    world.until_says("Website", "blog", ["Ready", "True", "ChildrenReady"]).await?;
+    world.get("PodDisruptionBudget", "blog").await?;
+    let service = world.get("Service", "blog").await?;
+    host.stop().await?;
+
+    let lookalike = json!({
+        "apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
+        "metadata": {
+            "name": "other",
+            "labels": {"oarlock.dev/owned-by": "website", "oarlock.dev/parent": parent["metadata"]["uid"]},
+        },
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "other"}}},
+    });
+    world.apply(&lookalike, "somebody").await?;
+    world.source("website", &[("plugin.wasm", &host::component("website")?)]).await?;
+    let mut audit = world.plane.audit().await?;
+    let from = audit.mark().await?;
+    let host = lab.host().await?;
+    world.plugin("website", "website").await?;
+    world.until_gone("PodDisruptionBudget", "blog").await?;
+    world.until_says("Website", "blog", ["Ready", "True", "ChildrenReady"]).await?;
+    world.until_at_rest().await?;
+    let to = audit.mark().await?;
+    let writes = world.host_writes(&audit, from, to);
+    let deletes: Vec<_> = writes.iter().filter(|write| write.starts_with("delete ")).collect();
+    assert_eq!(deletes, ["delete poddisruptionbudgets blog 200"]);
+    let found = world.get("PodDisruptionBudget", "other").await?;
+    ensure!(found["metadata"].get("deletionTimestamp").is_none(), "{found}");
+    assert_eq!(world.get("Service", "blog").await?, service, "what stays is not touched");
     host.stop().await
 }
 

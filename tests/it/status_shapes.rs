@@ -125,6 +125,53 @@ async fn atomic_list_keeps_conditions_of_others_and_loses_own_ones_even_across_a
     host.stop().await
 }
 
+/// A CRD that changes while the host runs: nobody tells, and a status written in the wrong way would take away what
+/// others have written.
+#[tokio::test]
+async fn list_that_becomes_atomic_and_a_map_again_keeps_conditions_of_others() -> Result<()> {
+    let lab = Lab::enter("shapes-switched").await?;
+    let world = &lab.world;
+    let host = lab.host().await?;
+    world.plugin("widget", "widget").await?;
+    world.set_plan("w1", json!({"conditions": synced("map")})).await?;
+    world.until_says("Widget", "w1", ["Synced", "True", "Told"]).await?;
+    add_theirs(world, "w1").await?;
+    let map = world.get("CustomResourceDefinition", CRD).await?["spec"]["versions"][0].take();
+    // Also when it serves on with a kind that is another now.
+    let in_force = || -> Result<usize> {
+        let log = std::fs::read_to_string(world.plane.dir().join("oarlock.log"))?;
+        Ok(log.lines().filter(|line| line.contains("version in force") && line.contains("widget")).count())
+    };
+    for message in ["atomic", "map again"] {
+        let before = in_force()?;
+        if message == "atomic" {
+            make_atomic(world).await?;
+        } else {
+            change_crd(world, |version| version.clone_from(&map)).await?;
+        }
+        world
+            .eventually("the host has noticed", async || {
+                ensure!(in_force()? > before, "{before} times in force");
+                Ok(())
+            })
+            .await?;
+        world.set_plan("w1", json!({"conditions": synced(message)})).await?;
+        let widget = world.until("Widget", "w1", "the new message, and theirs", |widget| {
+            says(widget, "Synced", "True", "Told")?;
+            let said = condition(widget, "Synced").map(|synced| &synced["message"]);
+            ensure!(said == Some(&message.into()), "{said:?}");
+            Ok(())
+        });
+        let widget = widget.await?;
+        let theirs = condition(&widget, "audit.example.org/Checked").context("theirs is lost")?;
+        assert_eq!(theirs["message"], "fine");
+        world.until_at_rest().await?;
+    }
+    let changes = host.metrics().await?.sum("oarlock_kind_changes_total", &[]);
+    assert!(changes >= 2.0, "{changes} changes");
+    host.stop().await
+}
+
 /// Rule S1: a write that meets one of somebody else is merged with it.
 #[tokio::test]
 async fn atomic_list_is_merged_anew_after_a_conflict() -> Result<()> {

@@ -9,6 +9,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
+use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{
@@ -40,6 +41,8 @@ pub(crate) struct World {
 }
 
 /// A control plane for one test at a time, which starts and stops hosts as it likes; none runs at first.
+///
+/// There are two, as tests that wait for their turn are most of the time that a run takes.
 pub(crate) struct Lab {
     /// A namespace in it.
     pub(crate) world: World,
@@ -73,7 +76,12 @@ pub(crate) async fn website(world: &World, version: &str) -> Result<MutexGuard<'
 /// What an operator installs: the CRD of plugins, the host's rights, the example kinds, the rights for them.
 fn install(plane: &ControlPlane) -> Result<()> {
     kubectl(plane, ["apply", "--server-side", "-k", &format!("{REPOSITORY}/deploy")], None)?;
-    for crd in ["plugins/website/crd.yaml", "plugins/bundle/crd.yaml", "tests/guests/widget/crd.yaml"] {
+    for crd in [
+        "plugins/website/crd.yaml",
+        "plugins/bundle/crd.yaml",
+        "tests/guests/widget/crd.yaml",
+        "tests/guests/widget/cluster.yaml",
+    ] {
         kubectl(plane, ["apply", "--server-side", "-f", &format!("{REPOSITORY}/{crd}")], None)?;
     }
     // The second version needs a superset of the first one's rights.
@@ -160,13 +168,21 @@ fn resource(kind: &str) -> ApiResource {
         "Bundle" => ("demo.oarlock.dev", "v1", "bundles"),
         "ConfigMapSet" => ("demo.oarlock.dev", "v1", "configmapsets"),
         "Widget" => ("cases.example.com", "v1", "widgets"),
+        "ClusterWidget" => ("cases.example.com", "v1", "clusterwidgets"),
+        "Gadget" => ("cases.example.com", "v1", "gadgets"),
         other => panic!("no test knows the kind {other}"),
     };
     ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural)
 }
 
-const CLUSTER_SCOPED: [&str; 5] =
-    ["Namespace", "PersistentVolume", "CustomResourceDefinition", "ClusterRoleBinding", "Plugin"];
+const CLUSTER_SCOPED: [&str; 6] = [
+    "Namespace",
+    "PersistentVolume",
+    "CustomResourceDefinition",
+    "ClusterRoleBinding",
+    "Plugin",
+    "ClusterWidget",
+];
 
 impl World {
     /// A namespace beside the shared host.
@@ -227,6 +243,16 @@ impl World {
             "apiVersion": resource.api_version, "kind": kind, "metadata": {"name": name}, "spec": spec,
         });
         self.apply(&object, "tests").await
+    }
+
+    /// Creates or changes many objects of a kind, many at once.
+    pub(crate) async fn set_all(
+        &self,
+        kind: &str,
+        specs: impl IntoIterator<Item = (String, Value)>,
+    ) -> Result<()> {
+        let set = specs.into_iter().map(|(name, spec)| async move { self.set(kind, &name, spec).await });
+        stream::iter(set).buffer_unordered(32).try_for_each(async |_| Ok(())).await
     }
 
     /// A Widget whose plan is just what the test says.
@@ -360,6 +386,16 @@ impl World {
         .await
     }
 
+    /// Puts the plugin `cluster` in force, which may make definitions of kinds.
+    pub(crate) async fn cluster_plugin(&self) -> Result<()> {
+        grant(self.plane, "widget-cluster")?;
+        self.source("cluster", &[("plugin.wasm", &host::component("widget-cluster")?)]).await?;
+        self.until("Plugin", "cluster", "is there", |_| Ok(())).await?;
+        let kinds = json!(["CustomResourceDefinition.apiextensions.k8s.io"]);
+        self.merge("Plugin", "cluster", json!({"spec": {"permissions": {"sensitiveKinds": kinds}}})).await?;
+        self.until_says("Plugin", "cluster", ["Ready", "True", "Active"]).await.map(drop)
+    }
+
     /// Puts a `ConfigMap` with these entries where the host looks for plugins.
     pub(crate) async fn source(&self, name: &str, entries: &[(&str, &[u8])]) -> Result<()> {
         let entries = entries.iter().map(|(entry, bytes)| ((*entry).to_owned(), ByteString(bytes.to_vec())));
@@ -458,31 +494,53 @@ pub(crate) fn says(object: &Value, r#type: &str, status: &str, reason: &str) -> 
     Ok(())
 }
 
-impl Lab {
-    /// Waits for its turn.
-    pub(crate) async fn enter(namespace: &str) -> Result<Self> {
-        static TURN: Mutex<()> = Mutex::const_new(());
-        static PLANE: OnceCell<ControlPlane> = OnceCell::const_new();
-        let turn = TURN.lock().await;
-        let plane = PLANE
+/// A room for one lab, which is set up by the first that enters.
+struct Room {
+    name: &'static str,
+    turn: Mutex<()>,
+    plane: OnceCell<ControlPlane>,
+}
+
+impl Room {
+    const fn new(name: &'static str) -> Self {
+        Self { name, turn: Mutex::const_new(()), plane: OnceCell::const_new() }
+    }
+
+    async fn plane(&self) -> Result<&ControlPlane> {
+        self.plane
             .get_or_try_init(async || {
-                let plane = ControlPlane::start(ControlPlane::shared().await?.dir().join("lab")).await?;
+                let plane = ControlPlane::start(ControlPlane::shared().await?.dir().join(self.name)).await?;
                 install(&plane)?;
-                anyhow::Ok(plane)
+                Ok(plane)
             })
-            .await?;
+            .await
+    }
+}
+
+impl Lab {
+    /// Waits for its turn in the first that is free.
+    pub(crate) async fn enter(namespace: &str) -> Result<Self> {
+        static FIRST: Room = Room::new("lab-1");
+        static SECOND: Room = Room::new("lab-2");
+        let (room, turn) = tokio::select! {
+            biased;
+            turn = FIRST.turn.lock() => (&FIRST, turn),
+            turn = SECOND.turn.lock() => (&SECOND, turn),
+        };
+        let plane = room.plane().await?;
         let world = World::within(plane, namespace).await?;
         // What the test before left, or took away, must not matter.
         for crd in ["deploy/crd.yaml", "tests/guests/widget/crd.yaml"] {
             let crd = format!("{REPOSITORY}/{crd}");
             kubectl(plane, ["apply", "--server-side", "--force-conflicts", "-f", &crd], None)?;
         }
-        for kind in ["Widget", "Website"] {
+        for kind in ["Widget", "Website", "ClusterWidget"] {
             let all: Api<DynamicObject> = Api::all_with(world.client.clone(), &resource(kind));
             for object in all.list(&ListParams::default()).await? {
-                let namespace = object.metadata.namespace.unwrap_or_default();
-                let api: Api<DynamicObject> =
-                    Api::namespaced_with(world.client.clone(), &namespace, &resource(kind));
+                let api: Api<DynamicObject> = match &object.metadata.namespace {
+                    Some(namespace) => Api::namespaced_with(world.client.clone(), namespace, &resource(kind)),
+                    None => Api::all_with(world.client.clone(), &resource(kind)),
+                };
                 let name = object.metadata.name.unwrap_or_default();
                 if object.metadata.finalizers.is_some() {
                     let freed = Patch::Merge(json!({"metadata": {"finalizers": null}}));
@@ -491,9 +549,16 @@ impl Lab {
                 or_gone(api.delete(&name, &DeleteParams::background()).await)?;
             }
         }
-        for name in ["widget", "website", "rival"] {
+        for name in ["widget", "website", "rival", "cluster", "beside", "beyond"] {
             world.delete_plugin(name).await?;
         }
+        // Whoever takes rights for Gadgets away means all of them.
+        let rights = ["oarlock-plugin-widget-gadgets", "oarlock-plugin-widget-cluster"];
+        kubectl(
+            plane,
+            ["delete", "clusterrolebinding", "--ignore-not-found"].into_iter().chain(rights),
+            None,
+        )?;
         Ok(Self { world, _turn: turn })
     }
 

@@ -36,6 +36,8 @@ pub struct Options {
     pub cache_dir: PathBuf,
     /// Reconciles at the same time.
     pub workers: usize,
+    /// More flags of `oarlock run`.
+    pub flags: Vec<String>,
 }
 
 impl Options {
@@ -46,6 +48,7 @@ impl Options {
             kubeconfig: plane.kubeconfig_host(),
             cache_dir: plane.dir().join("code-cache"),
             workers: 4,
+            flags: Vec::new(),
         }
     }
 }
@@ -62,7 +65,7 @@ impl Host {
     pub fn start(plane: &ControlPlane, options: &Options) -> Result<Self> {
         let admin = format!("127.0.0.1:{}", free_port()?);
         let path = |path: &Path| path.to_string_lossy().into_owned();
-        let args = [
+        let mut args = vec![
             "--kubeconfig".to_owned(),
             path(&options.kubeconfig),
             "--namespace".to_owned(),
@@ -75,6 +78,7 @@ impl Host {
             "--workers".to_owned(),
             options.workers.to_string(),
         ];
+        args.extend(options.flags.iter().cloned());
         let process = Process::spawn("oarlock", &program()?, &args, plane.dir(), Lifetime::Owner)?;
         Ok(Self { process, admin })
     }

@@ -45,6 +45,10 @@ pub enum Fault {
     DropBefore,
     /// The request is forwarded, and the connection reset instead of the answer.
     DropAfter,
+    /// The request is neither forwarded nor answered; its connection stays open.
+    HangBefore,
+    /// The request is forwarded, and not answered; its connection stays open.
+    HangAfter,
     /// Gets and lists are answered as the first one of the same path and query was since the rule stands.
     Stale,
     /// A watch, also one that is open already, delivers nothing, and its connection stays open.
@@ -53,11 +57,14 @@ pub enum Fault {
     Cut(Duration),
     /// A watch, also one that is open already, delivers everything so much later.
     Lag(Duration),
+    /// A watch, also one that is open already, loses so many of a hundred events and says nothing; its bookmarks
+    /// come.
+    Lose(u8),
 }
 
 impl Fault {
     fn is_about_streams(self) -> bool {
-        matches!(self, Self::Freeze | Self::Cut(_) | Self::Lag(_))
+        matches!(self, Self::Freeze | Self::Cut(_) | Self::Lag(_) | Self::Lose(_))
     }
 }
 
@@ -75,6 +82,10 @@ pub struct Rule {
     pub namespace: Option<String>,
     /// `None` for any.
     pub name: Option<String>,
+    /// So many that fit are let through first.
+    pub skip: usize,
+    /// So many that fit are let through in each second after that; `None` for none.
+    pub per_second: Option<usize>,
     /// How often it happens; `None` for always.
     pub times: Option<usize>,
     /// How likely it happens, from 0 to 1; decided once per request and once per watch.
@@ -92,6 +103,8 @@ impl Rule {
             subresource: None,
             namespace: None,
             name: None,
+            skip: 0,
+            per_second: None,
             times: None,
             probability: 1.0,
             fault,
@@ -100,13 +113,15 @@ impl Rule {
 
     fn is_about(&self, asked: &Asked) -> bool {
         let is_possible = match self.fault {
-            Fault::Freeze | Fault::Cut(_) | Fault::Lag(_) => asked.verb == "watch",
+            Fault::Freeze | Fault::Cut(_) | Fault::Lag(_) | Fault::Lose(_) => asked.verb == "watch",
             Fault::Stale => asked.verb == "get" || asked.verb == "list",
             Fault::Delay(_)
             | Fault::Answer { .. }
             | Fault::AnswerAfter(_)
             | Fault::DropBefore
-            | Fault::DropAfter => true,
+            | Fault::DropAfter
+            | Fault::HangBefore
+            | Fault::HangAfter => true,
         };
         is_possible
             && (self.verbs.is_empty() || self.verbs.contains(&&*asked.verb))
@@ -209,10 +224,7 @@ impl Proxy {
         let mut state = self.shared.state();
         state.last += 1;
         let id = state.last;
-        state.rules.insert(
-            id,
-            Entry { rule, hits: 0, since: Instant::now(), recorded: HashMap::new(), stands: true },
-        );
+        state.rules.insert(id, Entry::new(rule));
         drop(state);
         self.shared.changed.send_replace(());
         Standing { id, shared: self.shared.clone() }
@@ -260,6 +272,9 @@ struct State {
 #[derive(Debug)]
 struct Entry {
     rule: Rule,
+    /// How many have been let through, over all and since then.
+    skipped: usize,
+    spared: (Instant, usize),
     hits: usize,
     since: Instant,
     /// Answers by path and query, for [`Fault::Stale`].
@@ -273,6 +288,7 @@ struct Faults {
     frozen: bool,
     lag: Duration,
     cut: Option<Instant>,
+    lost_percent: u8,
 }
 
 impl Shared {
@@ -310,6 +326,11 @@ impl State {
         self.rules.get(&rule)?.recorded.get(uri).cloned()
     }
 
+    /// Whether an event is lost.
+    fn draw_lost(&mut self, percent: u8) -> bool {
+        self.rng.u8(..100) < percent
+    }
+
     fn record(&mut self, rule: u64, uri: String, answer: Response<Bytes>) {
         if let Some(entry) = self.rules.get_mut(&rule) {
             entry.recorded.insert(uri, answer);
@@ -336,6 +357,7 @@ impl State {
             self.seen[seen].fault = Some(fault);
             match fault {
                 Fault::Freeze => faults.frozen = true,
+                Fault::Lose(percent) => faults.lost_percent = faults.lost_percent.max(percent),
                 Fault::Lag(lag) => faults.lag = faults.lag.max(lag),
                 Fault::Cut(after) => {
                     let at = opened.max(entry.since) + after;
@@ -346,6 +368,8 @@ impl State {
                 | Fault::AnswerAfter(_)
                 | Fault::DropBefore
                 | Fault::DropAfter
+                | Fault::HangBefore
+                | Fault::HangAfter
                 | Fault::Stale => {}
             }
         }
@@ -354,14 +378,41 @@ impl State {
 }
 
 impl Entry {
+    fn new(rule: Rule) -> Self {
+        let now = Instant::now();
+        Self {
+            rule,
+            skipped: 0,
+            spared: (now, 0),
+            hits: 0,
+            since: now,
+            recorded: HashMap::new(),
+            stands: true,
+        }
+    }
+
     /// Whether it happens, which counts.
     fn draw(&mut self, asked: &Asked, rng: &mut Rng) -> bool {
         let happens = self.stands
             && self.rule.is_about(asked)
             && self.rule.times.is_none_or(|times| self.hits < times)
+            && !self.lets_through()
             && rng.f64() < self.rule.probability;
         self.hits += usize::from(happens);
         happens
+    }
+
+    fn lets_through(&mut self) -> bool {
+        if self.skipped < self.rule.skip {
+            self.skipped += 1;
+            return true;
+        }
+        let Some(per_second) = self.rule.per_second else { return false };
+        if self.spared.0.elapsed() >= Duration::from_secs(1) {
+            self.spared = (Instant::now(), 0);
+        }
+        self.spared.1 += 1;
+        self.spared.1 <= per_second
     }
 }
 
@@ -380,10 +431,8 @@ mod tests {
     }
 
     fn state(rules: impl IntoIterator<Item = Rule>) -> State {
-        let entry =
-            |rule| Entry { rule, hits: 0, since: Instant::now(), recorded: HashMap::new(), stands: true };
         State {
-            rules: (1..).zip(rules.into_iter().map(entry)).collect(),
+            rules: (1..).zip(rules.into_iter().map(Entry::new)).collect(),
             last: 9,
             rng: Rng::with_seed(7),
             seen: Vec::new(),
@@ -417,6 +466,23 @@ mod tests {
         );
         assert_eq!((state.rules[&1].hits, state.rules[&2].hits), (2, 1));
         assert_eq!(state.seen.len(), 3);
+    }
+
+    #[test]
+    fn rule_lets_the_first_through_and_then_so_many_a_second() {
+        let hang = |fault, times| Rule { skip: 2, times, ..Rule::every(fault) };
+        let mut rules = state([hang(Fault::HangAfter, Some(1)), hang(Fault::HangBefore, None)]);
+        let mut next = || rules.arrive(&asked("apply"), "/").1.map(|(_, fault)| fault);
+        let (after, before) = (Some(Fault::HangAfter), Some(Fault::HangBefore));
+        assert_eq!([(); 5].map(|()| next()), [None, None, after, before, before]);
+
+        let mut state = state([Rule { per_second: Some(10), ..Rule::every(Fault::DropBefore) }]);
+        let mut pass = || (0..25).filter(|_| state.arrive(&asked("get"), "/").1.is_none()).count();
+        assert_eq!(pass(), 10);
+        assert_eq!(pass(), 0);
+        state.rules.values_mut().for_each(|entry| entry.spared.0 -= Duration::from_secs(1));
+        let passed = (0..25).filter(|_| state.arrive(&asked("get"), "/").1.is_none()).count();
+        assert_eq!(passed, 10);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use oarlock_tests::{eventually, host};
 use serde_json::{Value, json};
 
 use super::expected::{Surroundings, expected};
-use super::steps::{PLAIN, READS, SERVICE, SOURCE, Spec, Step};
+use super::steps::{PICKS, PLAIN, READS, SERVICE, SOURCE, Spec, Step, kind, plugin};
 use crate::world::{DEADLINE, World, condition, digest, says, string};
 
 /// By which children are found.
@@ -32,8 +32,9 @@ pub(super) struct Actor<'a> {
     proxy: &'a Proxy,
     component: &'static str,
     specs: BTreeMap<&'static str, Value>,
-    source: String,
-    /// What another controller holds in the status of each Widget.
+    source: Option<String>,
+    picked: BTreeSet<&'static str>,
+    /// What another controller holds in the status of each parent.
     auditor: BTreeMap<&'static str, Value>,
     /// What somebody added to children: uid and text by name.
     added: BTreeMap<String, (String, String)>,
@@ -48,7 +49,8 @@ impl<'a> Actor<'a> {
             proxy,
             component: "widget",
             specs: BTreeMap::new(),
-            source: String::new(),
+            source: None,
+            picked: BTreeSet::new(),
             auditor: BTreeMap::new(),
             added: BTreeMap::new(),
             rules: Vec::new(),
@@ -71,17 +73,23 @@ impl<'a> Actor<'a> {
                 }
             }
             Step::Recreate { widget, spec } => {
-                let old = world.get("Widget", widget).await?;
-                self.told.deleted.insert(string(&old, "/metadata/uid").to_owned());
+                let old = world.get(kind(widget), widget).await?;
+                let uid = string(&old, "/metadata/uid");
+                self.told.deleted.insert(uid.to_owned());
                 self.auditor.remove(widget);
-                world.delete("Widget", widget).await?;
-                world.until_gone("Widget", widget).await?;
+                if old["metadata"].get("finalizers").is_some() {
+                    // The host takes it off, which it cannot with every request failing.
+                    self.rules.clear();
+                }
+                world.delete(kind(widget), widget).await?;
+                world.until_gone(kind(widget), widget).await?;
+                self.clear_away(uid).await?;
                 self.edit(widget, spec).await?;
             }
             Step::Flip { widget, r#type, text } => self.flip(widget, r#type, text).await?,
             Step::Wipe { widget } => {
                 self.auditor.remove(widget);
-                self.patch_status("Widget", widget, &Patch::Merge(json!({"status": null}))).await?;
+                self.patch_status(kind(widget), widget, &Patch::Merge(json!({"status": null}))).await?;
             }
             Step::Put { widget, text } => self.put(widget, text).await?,
             Step::Audit { widget, status, text } => {
@@ -110,6 +118,10 @@ impl<'a> Actor<'a> {
                 let metadata = json!({"labels": labels, "annotations": {"stripped": text}});
                 self.patch_child(name, json!({"metadata": metadata})).await?;
             }
+            Step::DisownChild { name, text } => {
+                let metadata = json!({"ownerReferences": null, "annotations": {"disowned": text}});
+                self.patch_child(name, json!({"metadata": metadata})).await?;
+            }
             Step::DeleteChild { name } => self.delete_child(name).await?,
             Step::Service { r#type, text } => {
                 let since = "2026-01-01T00:00:00Z";
@@ -120,11 +132,17 @@ impl<'a> Actor<'a> {
                 self.patch_status("Service", &format!("{SERVICE}-svc"), &patch).await?;
             }
             Step::Source { text } => {
-                let source = json!({
-                    "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": SOURCE}, "data": {"text": text},
-                });
-                world.apply(&source, "tests").await?;
+                self.read(SOURCE, json!({}), text.as_deref()).await?;
                 self.source.clone_from(text);
+            }
+            Step::Pick { name, is_picked, text } => {
+                let labels = json!({"pick": if *is_picked { "yes" } else { "no" }});
+                self.read(name, labels, text.as_deref()).await?;
+                if *is_picked && text.is_some() {
+                    self.picked.insert(name);
+                } else {
+                    self.picked.remove(name);
+                }
             }
             Step::Swap { component } => {
                 world.source("widget", &[("plugin.wasm", &host::component(component)?)]).await?;
@@ -141,7 +159,7 @@ impl<'a> Actor<'a> {
     }
 
     async fn edit(&mut self, widget: &'static str, Spec(spec): &Spec) -> Result<()> {
-        let object = self.world.set("Widget", widget, spec.clone()).await?;
+        let object = self.world.set(kind(widget), widget, spec.clone()).await?;
         self.wrote(&object);
         let uid = string(&object, "/metadata/uid").to_owned();
         let generation = object["metadata"]["generation"].as_i64().context("a generation")?;
@@ -151,7 +169,7 @@ impl<'a> Actor<'a> {
     }
 
     async fn flip(&mut self, widget: &str, r#type: &str, text: &str) -> Result<()> {
-        let object = self.world.get("Widget", widget).await?;
+        let object = self.world.get(kind(widget), widget).await?;
         let Some(found) = condition(&object, r#type) else { return Ok(()) };
         let mut flipped = found.clone();
         flipped["status"] = if found["status"] == "True" { "False".into() } else { "True".into() };
@@ -161,7 +179,7 @@ impl<'a> Actor<'a> {
     }
 
     async fn put(&mut self, widget: &str, text: &str) -> Result<()> {
-        let mut object = self.world.get("Widget", widget).await?;
+        let mut object = self.world.get(kind(widget), widget).await?;
         for condition in object["status"]["conditions"].as_array_mut().into_iter().flatten() {
             if ["Ready", "Synced"].contains(&string(condition, "/type")) {
                 condition["status"] = "Unknown".into();
@@ -170,7 +188,7 @@ impl<'a> Actor<'a> {
             }
         }
         let object = serde_json::from_value(object)?;
-        match self.world.api("Widget").replace_status(widget, &PostParams::default(), &object).await {
+        match self.world.api(kind(widget)).replace_status(widget, &PostParams::default(), &object).await {
             Ok(object) => self.wrote(&serde_json::to_value(object)?),
             // The host was quicker.
             Err(kube::Error::Api(status)) if status.code == 409 => {}
@@ -191,13 +209,13 @@ impl<'a> Actor<'a> {
 
     async fn apply_status(&mut self, widget: &str, manager: &str, status: Option<Value>) -> Result<()> {
         let mut body = json!({
-            "apiVersion": "cases.example.com/v1", "kind": "Widget", "metadata": {"name": widget},
+            "apiVersion": "cases.example.com/v1", "kind": kind(widget), "metadata": {"name": widget},
         });
         if let Some(status) = status {
             body["status"] = status;
         }
         let params = PatchParams::apply(manager).force();
-        match self.world.api("Widget").patch_status(widget, &params, &Patch::Apply(&body)).await {
+        match self.world.api(kind(widget)).patch_status(widget, &params, &Patch::Apply(&body)).await {
             Ok(object) => self.wrote(&serde_json::to_value(object)?),
             // Somebody who gives up what they forced before, of which only they and not we have all that it needs.
             Err(kube::Error::Api(status)) if status.code == 422 && manager == "intruder" => {}
@@ -224,9 +242,35 @@ impl<'a> Actor<'a> {
                 self.wrote(&object);
                 Ok(Some(object))
             }
-            Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+            // Gone, or immutable.
+            Err(kube::Error::Api(status)) if [404, 422].contains(&status.code) => Ok(None),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Writes what guests read, or deletes it.
+    async fn read(&mut self, name: &str, labels: Value, text: Option<&str>) -> Result<()> {
+        let Some(text) = text else {
+            if self.world.find("ConfigMap", name).await?.is_some() {
+                self.world.delete("ConfigMap", name).await?;
+            }
+            return Ok(());
+        };
+        let metadata = json!({"name": name, "labels": labels});
+        let object =
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"text": text}});
+        let object = self.world.apply(&object, "tests").await?;
+        self.wrote(&object);
+        Ok(())
+    }
+
+    /// Removes what a parent that is gone has left: without an owner reference, nobody does.
+    async fn clear_away(&mut self, uid: &str) -> Result<()> {
+        let left = self.world.list("ConfigMap", Some(&format!("oarlock.dev/parent={uid}"))).await?;
+        for object in left.iter().filter(|object| object["metadata"].get("ownerReferences").is_none()) {
+            self.delete_child(string(object, "/metadata/name")).await?;
+        }
+        Ok(())
     }
 
     async fn delete_child(&mut self, name: &str) -> Result<()> {
@@ -256,21 +300,27 @@ impl<'a> Actor<'a> {
             .map_err(|error| error.context(self.world.host_log()))
     }
 
-    /// Fails unless every Widget's status and children, and the plugin, are as they should be.
+    /// Fails unless every parent's status and children, and the plugins, are as they should be.
     pub(super) async fn check(&self) -> Result<()> {
-        let plugin = self.world.get("Plugin", "widget").await?;
-        says(&plugin, "Ready", "True", "Active")?;
-        let digest = digest(&host::component(self.component)?);
-        ensure!(plugin["status"]["active"]["digest"] == *digest, "{}", plugin["status"]);
+        for (name, component) in [("widget", self.component), ("cluster", "widget-cluster")] {
+            let plugin = self.world.get("Plugin", name).await?;
+            says(&plugin, "Ready", "True", "Active")?;
+            let digest = digest(&host::component(component)?);
+            ensure!(plugin["status"]["active"]["digest"] == *digest, "{}", plugin["status"]);
+        }
+        let picked: Vec<_> = PICKS.into_iter().filter(|name| self.picked.contains(name)).collect();
         let service = self.world.find("Service", &format!("{SERVICE}-svc")).await?.unwrap_or_default();
         let around = Surroundings {
             component: self.component,
-            source: &self.source,
+            source: self.source.as_deref(),
+            picked: &picked.join(","),
             service: service.pointer("/status/conditions/0/type").and_then(Value::as_str).unwrap_or_default(),
         };
         let config_maps = self.world.list("ConfigMap", None).await?;
+        let mut parents = BTreeSet::new();
         for (name, spec) in &self.specs {
-            let widget = self.world.get("Widget", name).await?;
+            let widget = self.world.get(kind(name), name).await?;
+            parents.insert(string(&widget, "/metadata/uid").to_owned());
             let expected = expected(name, spec, &around);
             let auditor = self.auditor.get(name).unwrap_or(&Value::Null);
             expected.check_status(&widget, auditor).with_context(|| format!("{widget:#}"))?;
@@ -284,7 +334,7 @@ impl<'a> Actor<'a> {
             };
             let children: Vec<_> = config_maps.iter().filter(is_child).collect();
             for child in &children {
-                self.check_child(child, planned)?;
+                self.check_child(child, plugin(name), planned)?;
             }
             ensure!(
                 children.len() == planned.len(),
@@ -297,10 +347,15 @@ impl<'a> Actor<'a> {
             let found = service.pointer("/metadata/annotations/text");
             ensure!(found == text, "the Service says {found:?}, not {text:?}");
         }
+        // Nothing is left of parents that are gone. What somebody took the owner off is theirs, unless it is planned.
+        for object in config_maps.iter().filter(|object| object.pointer(LABEL).is_some()) {
+            let owner = object.pointer("/metadata/ownerReferences/0/uid").and_then(Value::as_str);
+            ensure!(owner.is_none_or(|owner| parents.contains(owner)), "left over: {}", object["metadata"]);
+        }
         Ok(())
     }
 
-    fn check_child(&self, child: &Value, planned: &[(String, Value)]) -> Result<()> {
+    fn check_child(&self, child: &Value, plugin: &str, planned: &[(String, Value)]) -> Result<()> {
         let name = string(child, "/metadata/name");
         let (_, data) =
             planned.iter().find(|(one, _)| one == name).with_context(|| format!("{name} is not planned"))?;
@@ -312,7 +367,7 @@ impl<'a> Actor<'a> {
         }
         ensure!(child["data"] == data, "{name} has {}, not {data}", child["data"]);
         let label = child.pointer(LABEL);
-        ensure!(label == Some(&"widget".into()), "{name} has the label {label:?}");
+        ensure!(label.is_some_and(|label| label == plugin), "{name} has the label {label:?}");
         Ok(())
     }
 }

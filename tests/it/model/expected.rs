@@ -1,17 +1,19 @@
-//! What a Widget must come to: the plugin's function, written a second time.
+//! What a parent must come to: the plugins' functions, written a second time.
 
 use anyhow::{Result, bail, ensure};
 use serde_json::{Value, json};
 
-use super::steps::{PLAIN, READS, SERVICE};
+use super::steps::{FLEET, PLAIN, READS, SERVICE};
 use crate::world::{condition, says, string};
 
 /// Everything beside the spec that the plugin's answer, and the host's, depend on.
 pub(super) struct Surroundings<'a> {
     /// The component in force.
     pub(super) component: &'a str,
-    /// The text in what [`READS`] reads.
-    pub(super) source: &'a str,
+    /// The text in what [`READS`] and [`FLEET`] read, if it is there.
+    pub(super) source: Option<&'a str>,
+    /// The names of what they list, in order, with commas.
+    pub(super) picked: &'a str,
     /// What the Service says of itself: a condition type, or nothing.
     pub(super) service: &'a str,
 }
@@ -27,7 +29,7 @@ pub(super) enum Synced {
     Told(String, String),
 }
 
-/// What a Widget must come to.
+/// What a parent must come to.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Expected {
     /// Status and reason of `Ready`.
@@ -72,9 +74,13 @@ pub(super) fn expected(widget: &str, spec: &Value, around: &Surroundings<'_>) ->
                 }
             }
         },
-        READS => {
-            let data = json!({"text": around.source, "names": ""});
-            Expected { synced: written(), config_maps: Some(vec![(format!("{READS}-cm"), data)]), ..healthy }
+        READS | FLEET => {
+            let text = around.source.map_or_else(|| spec["text"].clone(), Value::from);
+            let mut data = json!({"text": text, "names": around.picked});
+            if around.source.is_none() && widget == READS && around.component == "widget-v2" {
+                data["version"] = "2".into();
+            }
+            Expected { synced: written(), config_maps: Some(vec![(format!("{widget}-cm"), data)]), ..healthy }
         }
         _ => {
             let plan = &spec["plan"];
@@ -101,7 +107,7 @@ pub(super) fn expected(widget: &str, spec: &Value, around: &Surroundings<'_>) ->
 }
 
 impl Expected {
-    /// Fails unless the status of a Widget says this; of the fields and conditions of others, those of `auditor`
+    /// Fails unless the status of a parent says this; of the fields and conditions of others, those of `auditor`
     /// must be there and no more.
     pub(super) fn check_status(&self, widget: &Value, auditor: &Value) -> Result<()> {
         let status = &widget["status"];

@@ -13,11 +13,11 @@ use tokio::time::timeout;
 
 use super::actor::{LABEL, Told};
 use super::expected::{Surroundings, Synced, expected};
-use super::steps::{READS, SERVICE};
+use super::steps::{FLEET, READS, SERVICE};
 use crate::world::{DEADLINE, World, condition, string};
 
 /// The kinds whose history is kept.
-const KINDS: [&str; 3] = ["Widget", "ConfigMap", "Service"];
+const KINDS: [&str; 4] = ["Widget", "ClusterWidget", "ConfigMap", "Service"];
 /// The name of the object that ends it.
 const END: &str = "end";
 /// Conditions that are ours, and nobody else's.
@@ -53,7 +53,9 @@ impl History {
     /// Everything until now, in order.
     pub(super) async fn end(self, world: &World) -> Result<Vec<Version>> {
         let service = json!({"ports": [{"port": 80}]});
-        world.set("Widget", END, json!({"plan": {}})).await?;
+        for kind in ["Widget", "ClusterWidget"] {
+            world.set(kind, END, json!({"plan": {}})).await?;
+        }
         world.set("Service", END, service).await?;
         world
             .apply(&json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": END}}), "tests")
@@ -97,13 +99,20 @@ pub(super) fn check(versions: &[Version], told: &Told) -> Result<()> {
         let uid = string(&version.object, "/metadata/uid");
         let before = by_uid.entry(uid).or_default();
         before.push(version);
-        let is_widget = version.object["kind"] == "Widget";
+        let is_widget = ["Widget", "ClusterWidget"].contains(&string(&version.object, "/kind"));
         if !is_widget || version.is_deleted || told.writes.contains(&version.number) {
             continue;
         }
         let is_foreign = |version: &Version| told.writes.contains(&version.number);
         let mut earlier = before.iter().rev().skip(1);
         let last = earlier.clone().next().map(|last| (&last.object, is_foreign(last)));
+        // Not a status, but the finalizer that later waves need.
+        if last.is_some_and(|(last, _)| {
+            last["metadata"]["finalizers"] != version.object["metadata"]["finalizers"]
+                && last["status"] == version.object["status"]
+        }) {
+            continue;
+        }
         // What the host may have seen last: the latest of others may not have reached it.
         let mut seen: Vec<&Value> = Vec::new();
         for version in earlier.by_ref() {
@@ -127,7 +136,7 @@ pub(super) fn check(versions: &[Version], told: &Told) -> Result<()> {
             .and_then(|()| check_faults(&versions[..at], &version.object, last))
             .with_context(|| {
                 format!(
-                    "Widget {name} at version {}; before and then:\n{}",
+                    "{name} at version {}; before and then:\n{}",
                     version.number,
                     story(&versions[..=at], uid, told)
                 )
@@ -214,7 +223,7 @@ fn check_reader(before: &[Version], widget: &Value, told: &Told) -> Result<()> {
     let key = (uid.to_owned(), generation.as_i64().unwrap_or_default());
     // The spec of a version whose answer the test has not had is not known.
     let Some(spec) = told.specs.get(&key) else { return Ok(()) };
-    let around = Surroundings { component: "", source: "", service: "" };
+    let around = Surroundings { component: "", source: None, picked: "", service: "" };
     let expected = expected(name, spec, &around);
     ensure!(expected.ready.0 == "True", "Ready, where the plan fails");
     if let Some(note) = &expected.note {
@@ -235,7 +244,7 @@ fn check_reader(before: &[Version], widget: &Value, told: &Told) -> Result<()> {
             by_host(before, "ConfigMap", child, told).with_context(|| format!("Ready without {child}"))?;
         ensure!(!found.is_deleted, "Ready, and the host has deleted {child}");
         ensure!(
-            name == READS || found.object["data"]["text"] == data["text"],
+            [READS, FLEET].contains(&name) || found.object["data"]["text"] == data["text"],
             "Ready, and {child} has {}, not {data}",
             found.object["data"]
         );
@@ -318,8 +327,9 @@ fn seconds(time: &Value) -> Result<i64> {
 /// When the host last wrote the status.
 fn written_at(widget: &Value) -> Result<i64> {
     let managers = widget["metadata"]["managedFields"].as_array().into_iter().flatten();
-    let host =
-        managers.filter(|entry| entry["manager"] == "oarlock/widget" && entry["subresource"] == "status");
+    let host = managers.filter(|entry| {
+        string(entry, "/manager").starts_with("oarlock/") && entry["subresource"] == "status"
+    });
     let times = host.map(|entry| seconds(&entry["time"])).collect::<Result<Vec<_>>>()?;
     times.into_iter().max().context("the host has not written this status")
 }

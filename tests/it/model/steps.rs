@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 /// Steps in one run: with pauses and faults about six seconds.
 const COUNT: usize = 50;
 
-/// Widgets whose plan is written out in their spec: `ConfigMap`s, a condition, a field of the status.
+/// Widgets whose plan is written out in their spec: `ConfigMap`s (the second comes in a later wave, the third is
+/// immutable and replaced), a condition, a field of the status.
 pub(super) const SCRIPTED: [&str; 2] = ["script-a", "script-b"];
 /// A Widget with a Service whose readiness is up to the test.
 pub(super) const SERVICE: &str = "service";
@@ -21,8 +22,28 @@ pub(super) const READS: &str = "reads";
 /// What [`READS`] reads.
 pub(super) const SOURCE: &str = "src";
 
-/// All Widgets.
-pub(super) const WIDGETS: [&str; 5] = [SCRIPTED[0], SCRIPTED[1], SERVICE, PLAIN, READS];
+/// A `ClusterWidget`, which is another plugin's: it reads the same as [`READS`].
+pub(super) const FLEET: &str = "fleet";
+/// What [`READS`] and [`FLEET`] list, while they have the label.
+pub(super) const PICKS: [&str; 3] = ["pick-0", "pick-1", "pick-2"];
+
+/// All parents.
+pub(super) const PARENTS: [&str; 6] = [SCRIPTED[0], SCRIPTED[1], SERVICE, PLAIN, READS, FLEET];
+
+/// The kind of a parent.
+pub(super) fn kind(parent: &str) -> &'static str {
+    if parent == FLEET { "ClusterWidget" } else { "Widget" }
+}
+
+/// The plugin that reconciles a parent.
+pub(super) fn plugin(parent: &str) -> &'static str {
+    if parent == FLEET { "cluster" } else { "widget" }
+}
+
+/// The namespace of a run.
+pub(super) fn namespace(seed: u64) -> String {
+    format!("model-{seed}")
+}
 
 /// The spec of a Widget.
 #[derive(Clone)]
@@ -59,12 +80,16 @@ pub(super) enum Step {
     AddToChild { name: String, text: String },
     /// Somebody removes the label that we find it by.
     StripChild { name: String, text: String },
+    /// Somebody removes its owner references.
+    DisownChild { name: String, text: String },
     /// Somebody deletes a child.
     DeleteChild { name: String },
     /// The Service says this of itself: `Reconciling`, `Stalled`, or what means nothing.
     Service { r#type: &'static str, text: String },
-    /// What [`READS`] reads changes.
-    Source { text: String },
+    /// What [`READS`] and [`FLEET`] read changes, or goes.
+    Source { text: Option<String> },
+    /// One of [`PICKS`] changes, with the label that it is listed by or without; or it goes.
+    Pick { name: &'static str, is_picked: bool, text: Option<String> },
     /// This component is pushed.
     Swap { component: &'static str },
     /// The host is killed and started again.
@@ -81,9 +106,9 @@ pub(super) enum Step {
 
 /// The steps of a seed.
 pub(super) fn steps(seed: u64) -> Vec<Step> {
-    let mut dice = Dice { rng: Rng::with_seed(seed), texts: 0 };
-    let mut steps = vec![Step::Source { text: dice.text() }];
-    steps.extend(WIDGETS.map(|widget| Step::Edit { widget, specs: vec![dice.spec(widget)] }));
+    let mut dice = Dice { rng: Rng::with_seed(seed), texts: 0, namespace: namespace(seed) };
+    let mut steps = vec![Step::Source { text: Some(dice.text()) }];
+    steps.extend(PARENTS.map(|widget| Step::Edit { widget, specs: vec![dice.spec(widget)] }));
     while steps.len() < COUNT {
         let step = dice.step();
         steps.push(step);
@@ -97,6 +122,7 @@ pub(super) fn steps(seed: u64) -> Vec<Step> {
 struct Dice {
     rng: Rng,
     texts: u32,
+    namespace: String,
 }
 
 impl Dice {
@@ -110,7 +136,7 @@ impl Dice {
     }
 
     fn widget(&mut self) -> &'static str {
-        self.one(&WIDGETS)
+        self.one(&PARENTS)
     }
 
     fn step(&mut self) -> Step {
@@ -130,9 +156,14 @@ impl Dice {
             51..57 => Step::EditChild { name: self.child(), text },
             57..60 => Step::AddToChild { name: self.child(), text },
             60..62 => Step::StripChild { name: self.child(), text },
-            62..67 => Step::DeleteChild { name: self.child() },
-            67..71 => Step::Service { r#type: self.one(&["Told", "Reconciling", "Stalled"]), text },
-            71..74 => Step::Source { text },
+            62..64 => Step::DisownChild { name: self.child(), text },
+            64..67 => Step::DeleteChild { name: self.child() },
+            67..69 => Step::Service { r#type: self.one(&["Told", "Reconciling", "Stalled"]), text },
+            69..71 => Step::Source { text: (self.rng.u8(..4) > 0).then_some(text) },
+            71..74 => {
+                let text = (self.rng.u8(..4) > 0).then_some(text);
+                Step::Pick { name: self.one(&PICKS), is_picked: self.rng.bool(), text }
+            }
             74..77 => Step::Swap { component: self.one(&["widget", "widget-v2"]) },
             77..80 => Step::Kill,
             80..82 => Step::Stop,
@@ -144,9 +175,10 @@ impl Dice {
     /// The name of a child that there may be.
     fn child(&mut self) -> String {
         let scripted = self.one(&SCRIPTED);
-        match self.rng.u8(..5) {
+        match self.rng.u8(..6) {
             0 => format!("{PLAIN}-cm"),
             1 => format!("{READS}-cm"),
+            2 => format!("{FLEET}-cm"),
             _ => format!("{scripted}-{}", self.rng.u8(..3)),
         }
     }
@@ -162,15 +194,27 @@ impl Dice {
                 let mode = self.one(&["normal", "normal", "normal", "transient", "permanent", "panic"]);
                 json!({"mode": mode, "text": text})
             }
-            READS => json!({"mode": "reads", "read": SOURCE, "selector": "none=none", "text": text}),
+            READS => json!({"mode": "reads", "read": SOURCE, "selector": "pick=yes", "text": text}),
+            FLEET => json!({
+                "mode": "reads", "read": SOURCE, "selector": "pick=yes", "text": text, "namespace": self.namespace,
+            }),
             _ => {
                 let mut children = Vec::new();
                 for number in 0..3 {
                     if self.rng.u8(..3) > 0 {
                         let name = format!("{widget}-{number}");
-                        children.push(json!({
+                        let mut child = json!({
                             "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"text": text},
-                        }));
+                        });
+                        match number {
+                            1 => child["metadata"]["annotations"] = json!({"oarlock.dev/wave": "1"}),
+                            2 => {
+                                child["immutable"] = true.into();
+                                child["metadata"]["annotations"] = json!({"oarlock.dev/update": "replace"});
+                            }
+                            _ => {}
+                        }
+                        children.push(child);
                     }
                 }
                 let mut plan = json!({"children": children, "status": {"note": text}});

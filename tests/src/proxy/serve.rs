@@ -132,6 +132,13 @@ async fn answer(
             }
             gone(reset).await
         }
+        Some(Fault::HangBefore) => pending().await,
+        Some(Fault::HangAfter) => {
+            if let Ok(answer) = forward().await {
+                let _ = answer.into_body().collect().await;
+            }
+            pending().await
+        }
         Some(Fault::AnswerAfter(code)) => {
             if let Ok(answer) = forward().await {
                 let _ = answer.into_body().collect().await;

@@ -33,6 +33,8 @@ pub(super) struct Watch {
     reset: Arc<Notify>,
     /// What has come and when, and has not been passed on.
     kept: VecDeque<(Instant, Bytes)>,
+    /// The beginning of a line whose end has not come.
+    begun: Vec<u8>,
 }
 
 /// What comes of the wait for the next piece.
@@ -47,7 +49,7 @@ impl Watch {
     pub(super) fn new(asked: Asked, seen: usize, shared: Arc<Shared>, reset: Arc<Notify>) -> Self {
         let changed = shared.changed.subscribe();
         let (opened, drawn, kept) = (Instant::now(), BTreeMap::new(), VecDeque::new());
-        Self { asked, seen, opened, drawn, shared, changed, reset, kept }
+        Self { asked, seen, opened, drawn, shared, changed, reset, kept, begun: Vec::new() }
     }
 
     /// The body as whoever asked gets it.
@@ -82,10 +84,30 @@ impl Watch {
             match next {
                 Next::Changed => {}
                 Next::Due => return self.kept.pop_front().map(|(_, piece)| Ok(piece)),
-                Next::Came(Some(Ok(piece))) => self.kept.push_back((Instant::now(), piece)),
+                Next::Came(Some(Ok(piece))) => self.keep(&piece, faults.lost_percent),
                 // Where the connection to the API server breaks, so does this one.
                 Next::Cut | Next::Came(Some(Err(_))) => return gone(&self.reset).await,
-                Next::Came(None) => *upstream = None,
+                Next::Came(None) => {
+                    *upstream = None;
+                    let rest = std::mem::take(&mut self.begun);
+                    if !rest.is_empty() {
+                        self.kept.push_back((Instant::now(), rest.into()));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Keeps the lines that end in this piece, but not those that are lost.
+    fn keep(&mut self, piece: &[u8], lost_percent: u8) {
+        for part in piece.split_inclusive(|byte| *byte == b'\n') {
+            self.begun.extend_from_slice(part);
+            if part.ends_with(b"\n") {
+                let line = std::mem::take(&mut self.begun);
+                let is_bookmark = line.starts_with(br#"{"type":"BOOKMARK""#);
+                if is_bookmark || !self.shared.state().draw_lost(lost_percent) {
+                    self.kept.push_back((Instant::now(), line.into()));
+                }
             }
         }
     }
