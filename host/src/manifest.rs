@@ -202,9 +202,7 @@ impl Manifest {
 
     /// Whether its plans may bring kinds along, which are not served before.
     pub fn brings_kinds(&self) -> bool {
-        let is_definition =
-            |gvk: &Gvk| (&*gvk.group, &*gvk.kind) == ("apiextensions.k8s.io", "CustomResourceDefinition");
-        self.children.iter().any(is_definition)
+        self.children.iter().any(Gvk::is_definition)
     }
 }
 

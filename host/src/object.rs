@@ -33,6 +33,11 @@ pub const PREFIX: &str = "oarlock.dev/";
 /// Prefix of the host's field managers; the plugin's name follows.
 pub const FIELD_MANAGER_PREFIX: &str = "oarlock/";
 
+/// The field manager of a plugin.
+pub fn field_manager(plugin: &str) -> String {
+    format!("{FIELD_MANAGER_PREFIX}{plugin}")
+}
+
 /// Group, version and kind.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Gvk {
@@ -49,6 +54,11 @@ impl Gvk {
     pub fn new(api_version: &str, kind: &str) -> Self {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         Self { group: group.into(), version: version.into(), kind: kind.into() }
+    }
+
+    /// Whether its objects define kinds.
+    pub fn is_definition(&self) -> bool {
+        (&*self.group, &*self.kind) == ("apiextensions.k8s.io", "CustomResourceDefinition")
     }
 
     /// `v1` or `apps/v1`.
@@ -77,6 +87,13 @@ pub struct ObjectKey {
     pub namespace: Option<Arc<str>>,
     /// Its name.
     pub name: Arc<str>,
+}
+
+impl ObjectKey {
+    /// What tells objects apart: versions of one kind show the same object.
+    pub fn identity(&self) -> (&str, &str, Option<&str>, &str) {
+        (&self.gvk.group, &self.gvk.kind, self.namespace.as_deref(), &self.name)
+    }
 }
 
 impl fmt::Display for ObjectKey {

@@ -14,7 +14,7 @@ use crate::{
     config::Limits,
     decide::{guest::Guest, plan::Condition},
     manifest::Manifest,
-    object::{FIELD_MANAGER_PREFIX, Gvk, LABEL_FIELDS, LABEL_OWNED_BY},
+    object::{Gvk, LABEL_FIELDS, LABEL_OWNED_BY},
     observe::{client::Scope, discovery::Kind, reads::Sources, watch::WatchKey},
     report::Reason,
     schedule::enqueue::Subscriptions,
@@ -138,11 +138,6 @@ impl ActivePlugin {
             .chain(children.chain(self.sources.reads.values()).map(|(watch, _)| watch))
             .chain(self.sources.fields.values())
     }
-}
-
-/// The field manager of a plugin.
-pub fn field_manager(plugin: &str) -> String {
-    format!("{FIELD_MANAGER_PREFIX}{plugin}")
 }
 
 /// The watch of a child kind: our children of that kind, for all plugins together.

@@ -4,7 +4,7 @@ use anyhow::{Result, ensure};
 use oarlock_tests::host;
 use serde_json::{Value, json};
 
-use crate::world::{Lab, World, condition, grant, kubectl, shared_host, string};
+use crate::world::{Lab, World, condition, shared_host, string};
 
 fn fields(kind: &str, name: &str, rest: &Value) -> Value {
     let api_version = if kind == "Deployment" { "apps/v1" } else { "v1" };
@@ -143,13 +143,7 @@ async fn fields_outlive_a_kill_and_are_given_back_with_the_plugin() -> Result<()
     let lab = Lab::enter("fields-plugin").await?;
     let world = &lab.world;
     let host = lab.host().await?;
-    grant(world.plane, "widget-cluster")?;
-    let component = host::component("widget-cluster")?;
-    world.source("cluster", &[("plugin.wasm", &component)]).await?;
-    world.until("Plugin", "cluster", "is there", |_| Ok(())).await?;
-    let permissions = json!({"sensitiveKinds": ["CustomResourceDefinition.apiextensions.k8s.io"]});
-    world.merge("Plugin", "cluster", json!({"spec": {"permissions": permissions}})).await?;
-    world.until_says("Plugin", "cluster", ["Ready", "True", "Active"]).await?;
+    world.cluster_plugin().await?;
     let label = fields("Namespace", "fields-plugin", &json!({"labels": {"cases.example.com/team": "a"}}));
     world.set("ClusterWidget", "c1", json!({"plan": {"children": [label]}})).await?;
     let labelled = |wanted: Option<&'static str>| {
@@ -158,6 +152,17 @@ async fn fields_outlive_a_kill_and_are_given_back_with_the_plugin() -> Result<()
             ensure!(found == wanted, "{found:?}");
             Ok(())
         }
+    };
+    let released = async || -> Result<()> {
+        let namespace = world.until("Namespace", "fields-plugin", "is theirs again", labelled(None)).await?;
+        is_free(&namespace)?;
+        world
+            .until("ClusterWidget", "c1", "has no finalizer", |parent| {
+                ensure!(parent["metadata"].get("finalizers").is_none(), "{}", parent["metadata"]);
+                Ok(())
+            })
+            .await
+            .map(drop)
     };
     world.until("Namespace", "fields-plugin", "is labelled", labelled(Some("a"))).await?;
     world.until_says("ClusterWidget", "c1", ["Ready", "True", "ChildrenReady"]).await?;
@@ -168,31 +173,16 @@ async fn fields_outlive_a_kill_and_are_given_back_with_the_plugin() -> Result<()
     world.until("Namespace", "fields-plugin", "is labelled again", labelled(Some("a"))).await?;
 
     world.delete_source("cluster").await?;
-    let namespace = world.until("Namespace", "fields-plugin", "is theirs again", labelled(None)).await?;
-    is_free(&namespace)?;
-    world
-        .until("ClusterWidget", "c1", "has no finalizer", |parent| {
-            ensure!(parent["metadata"].get("finalizers").is_none(), "{}", parent["metadata"]);
-            Ok(())
-        })
-        .await?;
+    released().await?;
 
     // While no host runs, nobody sees it go: the next one does what is left to do.
-    world.source("cluster", &[("plugin.wasm", &component)]).await?;
+    world.source("cluster", &[("plugin.wasm", &host::component("widget-cluster")?)]).await?;
     world.until("Namespace", "fields-plugin", "is labelled", labelled(Some("a"))).await?;
     world.until_says("ClusterWidget", "c1", ["Ready", "True", "ChildrenReady"]).await?;
     host.kill()?;
     world.delete_source("cluster").await?;
     let host = lab.host().await?;
-    let namespace = world.until("Namespace", "fields-plugin", "is theirs again", labelled(None)).await?;
-    is_free(&namespace)?;
-    world
-        .until("ClusterWidget", "c1", "has no finalizer", |parent| {
-            ensure!(parent["metadata"].get("finalizers").is_none(), "{}", parent["metadata"]);
-            Ok(())
-        })
-        .await?;
-    kubectl(world.plane, ["delete", "clusterrolebinding", "oarlock-plugin-widget-cluster"], None)?;
+    released().await?;
     host.stop().await
 }
 

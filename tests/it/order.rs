@@ -206,7 +206,5 @@ async fn definition_namespace_and_their_users_come_in_one_plan() -> Result<()> {
         })
         .await?;
     world.delete_plugin("cluster").await?;
-    // Other tests take rights for gadgets away, and mean all of them.
-    kubectl(world.plane, ["delete", "clusterrolebinding", "oarlock-plugin-widget-cluster"], None)?;
     host.stop().await
 }

@@ -48,7 +48,7 @@ pub async fn children(context: Context<'_>, complete: Complete<'_>, keeps_childr
     let Context { snapshot, sources, plugin, parent, .. } = context;
     let is_planned = |key: &ObjectKey| {
         let fields = complete.plan.children.iter().filter(|child| child.options.fields);
-        fields.map(|child| identity(&child.key)).any(|planned| planned == identity(key))
+        fields.map(|child| child.key.identity()).any(|planned| planned == key.identity())
     };
     let (given_back, error) = fields::give_back(context, is_planned).await;
     if keeps_children {
@@ -93,12 +93,12 @@ fn unplanned<'a>(
     plugin: &str,
     parent: &Object,
 ) -> Vec<&'a Arc<Object>> {
-    let planned: HashSet<_> = plan.children.iter().map(|child| identity(&child.key)).collect();
+    let planned: HashSet<_> = plan.children.iter().map(|child| child.key.identity()).collect();
     // Two versions of a kind show the same object.
     let mut seen = HashSet::new();
     let mut unplanned: Vec<_> = labelled
         .filter(|object| is_provably_ours(object, plugin, parent))
-        .filter(|object| !planned.contains(&identity(&object.key)) && seen.insert(&*object.uid))
+        .filter(|object| !planned.contains(&object.key.identity()) && seen.insert(&*object.uid))
         .collect();
     unplanned.sort_by_key(|object| Reverse((wave_of(object), rank(&object.key.gvk))));
     unplanned
@@ -110,11 +110,6 @@ fn is_provably_ours(object: &Object, plugin: &str, parent: &Object) -> bool {
     object.labels.get(LABEL_OWNED_BY).is_some_and(|owner| owner == plugin)
         && object.labels.get(LABEL_PARENT).is_some_and(|uid| **uid == *parent.uid)
         && object.controller().is_some_and(|owner| owner.uid == parent.uid)
-}
-
-/// What tells objects apart, whatever the version of their kind.
-fn identity(key: &ObjectKey) -> (&str, &str, Option<&str>, &str) {
-    (&key.gvk.group, &key.gvk.kind, key.namespace.as_deref(), &key.name)
 }
 
 #[cfg(test)]

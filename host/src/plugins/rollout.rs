@@ -21,7 +21,7 @@ use obstacle::{Failing, steady};
 use taken::Refused;
 
 use super::{
-    ActivePlugin, ConditionTypes, FieldKinds, Registry, field_manager,
+    ActivePlugin, ConditionTypes, FieldKinds, Registry,
     load::{self, Version},
     selection_watch,
     shortfalls::Shortfalls,
@@ -33,7 +33,7 @@ use crate::{
     decide::guest::engine::Engine,
     dispatch::Dispatch,
     manifest::Manifest,
-    object::{Gvk, Object, ObjectKey},
+    object::{Gvk, Object, ObjectKey, field_manager},
     observe::{
         cache::Cache,
         client::{self, Client, Scope},

@@ -44,6 +44,7 @@ impl Reconciler {
         let is_orphaning =
             pass.parent.is_terminating() && pass.parent.finalizers.iter().any(|one| &**one == "orphan");
         self.undo_if_ended(pass, context).await?;
+        let is_applied = applied.is_complete();
         let pruned = match Complete::proven(&planned.plan, &applied) {
             Some(complete) => prune::children(context, complete, is_orphaning).await,
             None => Pruned::default(),
@@ -67,8 +68,6 @@ impl Reconciler {
         pass.held = applied.held;
         pass.held.extend(pruned.held);
         report.metadata_written = matches!(metadata, Ok(true));
-        let is_complete =
-            applied.failed.is_empty() && applied.awaited.is_empty() && applied.replaced.is_empty();
         if !applied.failed.is_empty() {
             return Err(Error::Apply(applied.failed));
         }
@@ -77,7 +76,7 @@ impl Reconciler {
             return Err(Error::Prune(error));
         }
         let is_needed = pass.plugin.manifest.finalizes || planned.plan.needs_finalizer();
-        if !pass.parent.is_terminating() && !is_needed && is_complete && pass.held.is_empty() {
+        if !pass.parent.is_terminating() && !is_needed && is_applied && pass.held.is_empty() {
             self.release(pass, report).await.map_err(Error::Finalizer)?;
         }
         Ok(())

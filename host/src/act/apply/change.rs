@@ -12,7 +12,7 @@ use crate::{
         drift, fields, owned,
     },
     decide::plan::{Child, Plan, Update},
-    object::{ANNOTATION_APPLIED, FIELD_MANAGER_PREFIX, Object},
+    object::{ANNOTATION_APPLIED, Object, field_manager},
     observe::{
         client::{self, Answer},
         discovery::Kind,
@@ -62,7 +62,7 @@ pub(super) async fn look<'a>(context: Context<'_>, plan: &Plan, child: &'a Child
         let (manager, mark) = (fields::manager(plugin, &parent.uid), fields::annotation(&parent.uid));
         (decision, Way { manager, force, mark })
     } else {
-        let manager = format!("{FIELD_MANAGER_PREFIX}{plugin}");
+        let manager = field_manager(plugin);
         // Nothing is there to take fields from: whoever comes in between keeps them, and is found at the next pass.
         let way = Way { manager, force: live.is_some(), mark: ANNOTATION_APPLIED.to_owned() };
         (decision::of(child, &kind, live.as_deref(), plugin, parent), way)
@@ -110,7 +110,8 @@ pub(super) async fn make(context: Context<'_>, look: Look<'_>) -> Result<Done, E
         (Decision::Hold(why), _) => return Ok(Done::Held(why)),
         (Decision::Leave(told), _) => return Err(Error::Contested { child: key(), told }),
         (Decision::Ask(body), Some(kind)) => {
-            return ask(context, child, &kind, &body, live.as_deref(), way).await;
+            let Some(live) = &live else { return Ok(Done::Awaited) };
+            return ask(context, child, &kind, &body, live, way).await;
         }
         (Decision::Refuse(owner), _) => return Err(Error::NotOwned { child: key(), owner }),
         // What is not served is held, whatever else.
@@ -172,11 +173,10 @@ async fn ask(
     child: &Child,
     kind: &Kind,
     body: &Value,
-    live: Option<&Object>,
+    live: &Object,
     way: Way,
 ) -> Result<Done, Error> {
     let Context { contests, now, .. } = context;
-    let Some(live) = live else { return Ok(Done::Awaited) };
     let way = Way { force: false, ..way };
     match apply(context, child, kind, body, Some(live), &way).await {
         Ok(object) => {
@@ -240,7 +240,7 @@ async fn restored(context: Context<'_>, child: &Child, kind: &Kind) -> Result<Op
     let Some(live) = found.map_err(|source| Error::Peek { child: child.key.clone(), source })? else {
         return Ok(None);
     };
-    let owned = owned::of(&live, &format!("{FIELD_MANAGER_PREFIX}{plugin}"), false);
+    let owned = owned::of(&live, &field_manager(plugin), false);
     // The API server wrote it.
     let text: Value = serde_json::from_str(&live.body).unwrap_or_default();
     let part = owned::part(&text, &owned).unwrap_or_default();

@@ -6,7 +6,7 @@ use super::desired;
 use crate::{
     act::{contested::Told, drift, owned},
     decide::plan::{Child, Update},
-    object::{ANNOTATION_APPLIED, FIELD_MANAGER_PREFIX, LABEL_OWNED_BY, LABEL_PARENT, Object},
+    object::{ANNOTATION_APPLIED, LABEL_OWNED_BY, LABEL_PARENT, Object, field_manager},
     observe::discovery::Kind,
 };
 use serde_json::Value;
@@ -48,7 +48,7 @@ pub(super) fn of(
     if live.is_terminating() {
         return Decision::Await;
     }
-    let manager = format!("{FIELD_MANAGER_PREFIX}{plugin}");
+    let manager = field_manager(plugin);
     let holds = |body: &Value| drift::first_difference(body, live, &manager).is_none();
     if child.options.update == Update::OnDelete {
         let is_kept = holds(&desired::bookkeeping(child, kind, plugin, parent));
@@ -86,5 +86,5 @@ fn not_ours(live: &Object, plugin: &str, parent: &Object, adopt: bool) -> Option
 
 /// Whether a plugin has applied anything to it.
 fn owns_any(live: &Object, plugin: &str) -> bool {
-    !owned::of(live, &format!("{FIELD_MANAGER_PREFIX}{plugin}"), false).is_null()
+    !owned::of(live, &field_manager(plugin), false).is_null()
 }

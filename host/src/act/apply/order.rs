@@ -21,13 +21,9 @@ pub(super) fn brings(plan: &Plan, gvk: &Gvk) -> bool {
     let defines = |child: &Child| {
         let at = |pointer: [&str; 2]| child.object.get("spec")?.get(pointer[0])?.get(pointer[1])?.as_str();
         let group = child.object.get("spec").and_then(|spec| spec.get("group")?.as_str());
-        is_definition(&child.key.gvk) && group == Some(&gvk.group) && at(["names", "kind"]) == Some(&gvk.kind)
+        child.key.gvk.is_definition() && group == Some(&gvk.group) && at(["names", "kind"]) == Some(&gvk.kind)
     };
     plan.children.iter().any(defines)
-}
-
-fn is_definition(gvk: &Gvk) -> bool {
-    (&*gvk.group, &*gvk.kind) == ("apiextensions.k8s.io", "CustomResourceDefinition")
 }
 
 /// Closes behind children that are not ready: nothing that comes after them is changed meanwhile.
@@ -68,7 +64,7 @@ impl Gate {
 
     /// A child is as it is after this pass.
     pub(super) fn passed(&mut self, child: &Child, result: &Result<Done, Error>) {
-        let is_definition = is_definition(&child.key.gvk);
+        let is_definition = child.key.gvk.is_definition();
         // Telling readiness parses the child.
         if !is_definition && !self.has_waves {
             return;

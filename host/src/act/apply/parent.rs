@@ -4,7 +4,7 @@ use super::Context;
 use crate::{
     act::{identity, owned},
     decide::plan::Plan,
-    object::{FIELD_MANAGER_PREFIX, Object},
+    object::{Object, field_manager},
     observe::{client, discovery::Kind},
 };
 use serde_json::{Value, json};
@@ -16,7 +16,7 @@ use std::{collections::BTreeMap, sync::Arc};
 /// The request's error; `Answer::UidMismatch` if the parent has been deleted meanwhile.
 pub async fn metadata(context: Context<'_>, kind: &Arc<Kind>, plan: &Plan) -> Result<bool, client::Error> {
     let Context { client, cache, plugin, parent, .. } = context;
-    let manager = format!("{FIELD_MANAGER_PREFIX}{plugin}");
+    let manager = field_manager(plugin);
     let Some(body) = metadata_request(parent, plan, &manager) else { return Ok(false) };
     let apply = client::Apply { manager: &manager, force: true, status: false, body: &body.to_string() };
     let object = client.apply(kind, &parent.key, apply).await?;

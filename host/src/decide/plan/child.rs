@@ -75,7 +75,7 @@ pub(super) fn check(
     manifest
         .check(host_namespace, parent, Access::Write { child: &key, namespaced })
         .map_err(|source| Error::Denied { child: key.clone(), source: Box::new(source) })?;
-    if identity(&key) == identity(parent) {
+    if key.identity() == parent.identity() {
         return Err(Error::IsParent { child: key });
     }
 
@@ -245,16 +245,11 @@ fn refuse_sensitive(key: &ObjectKey, object: &Map<String, Value>) -> Result<(), 
 /// Refuses duplicates and sorts by wave, then by rank; the guest's order stays within a rank.
 pub(super) fn in_order(mut children: Vec<Child>) -> Result<Vec<Child>, Error> {
     let mut seen = HashSet::with_capacity(children.len());
-    if let Some(child) = children.iter().find(|child| !seen.insert(identity(&child.key))) {
+    if let Some(child) = children.iter().find(|child| !seen.insert(child.key.identity())) {
         return Err(Error::Twice { child: child.key.clone() });
     }
     children.sort_by_key(|child| (child.options.wave, rank(&child.key.gvk)));
     Ok(children)
-}
-
-/// What tells objects apart: versions of one kind show the same object.
-fn identity(key: &ObjectKey) -> (&str, &str, Option<&str>, &str) {
-    (&key.gvk.group, &key.gvk.kind, key.namespace.as_deref(), &key.name)
 }
 
 pub(super) fn rank(gvk: &Gvk) -> u8 {
