@@ -96,17 +96,18 @@ fn command(called_as: Option<&OsStr>) -> clap::Command {
 
 fn start(cli: Cli) -> anyhow::Result<ExitCode> {
     let Cli { connection, command } = cli;
-    match command {
+    // Lasts as long as the command.
+    let _log = match command {
         // The child limits itself before anything else, and has threads of its own.
         Command::Compile => return Ok(compile::child_main()),
         // Logs as its own arguments say.
-        Command::Run(_) => {}
+        Command::Run(_) => None,
         _ => {
             let filter = std::env::var("RUST_LOG").ok().filter(|filter| !filter.is_empty());
             // What kube logs of a failed request is told as the command's error.
-            log::start(&filter.unwrap_or_else(|| "warn,kube_client=off".to_owned()))?;
+            Some(log::start(&filter.unwrap_or_else(|| "warn,kube_client=off".to_owned()))?)
         }
-    }
+    };
     let runtime = tokio::runtime::Runtime::new().context("cannot start threads")?;
     runtime.block_on(async {
         match command {

@@ -17,6 +17,7 @@ pub use verdict::Error;
 
 use crate::{
     act::{contested::Contests, events::Events, status},
+    clock::Clock,
     config::Config,
     decide::{
         finalizer::{self, Phase},
@@ -41,6 +42,8 @@ use tracing::{Instrument, info_span};
 
 /// What reconciling needs.
 pub struct Reconciler {
+    /// The time.
+    pub clock: Clock,
     /// Flags and limits.
     pub config: Arc<Config>,
     /// The way to the API server.

@@ -6,6 +6,7 @@ mod worker;
 
 use crate::{
     act::{contested::Contests, events::Events},
+    clock::Clock,
     config::Config,
     decide::guest::engine::Engine,
     dispatch::Dispatch,
@@ -18,7 +19,7 @@ use crate::{
     },
     operate::{
         admin,
-        explain::{Explain, Question},
+        explain::{Explain, Explanation, Problem, Question},
         journal::Journal,
         metrics::Metrics,
     },
@@ -29,13 +30,16 @@ use crate::{
     reconcile::{Doubts, Reconciler},
 };
 use changes::Changes;
+use fastrand::Rng;
 use std::{
     sync::{Arc, Mutex},
     time::Duration,
 };
 use tokio::{
+    net::TcpListener,
     sync::watch,
-    task::{JoinError, JoinHandle, JoinSet},
+    task::{JoinHandle, JoinSet},
+    time::timeout,
 };
 use tracing::{error, info, warn};
 
@@ -59,6 +63,22 @@ pub enum Error {
     },
 }
 
+/// What a host is made of that differs between a cluster and a simulation.
+pub struct Parts {
+    /// Flags and limits.
+    pub config: Config,
+    /// The way to the API server.
+    pub client: Client,
+    /// Metrics.
+    pub metrics: Arc<Metrics>,
+    /// The sandbox.
+    pub engine: Engine,
+    /// The time that people read.
+    pub clock: Clock,
+    /// Of everything that is left to chance: waits.
+    pub seed: u64,
+}
+
 /// Runs the host until `stop` resolves.
 ///
 /// # Errors
@@ -69,33 +89,47 @@ pub async fn run(
     metrics: Arc<Metrics>,
     stop: impl Future<Output = ()>,
 ) -> Result<(), Error> {
-    let running = start(config, client, metrics).await?;
+    let address = config.admin;
+    let engine = Engine::new(&config).map_err(Error::Engine)?;
+    let listener = TcpListener::bind(address).await.map_err(|source| Error::Admin { address, source })?;
+    // Waits must differ between replicas and starts.
+    let seed = fastrand::u64(..);
+    let running = start(Parts { config, client, metrics, engine, clock: Clock::System, seed });
+    let admin = running.serve(listener);
+    info!(%address, "metrics, health and explanations are served");
     stop.await;
     info!("stopping");
     running.stop().await;
+    if let Err(error) = admin.await {
+        error!(%error, "the admin endpoint ended with a panic");
+    }
     info!("stopped");
     Ok(())
 }
 
-/// The tasks of a host that runs, in the order in which they end.
-struct Running {
+/// A host that runs. Dropping it ends all of its tasks at their next wait, as a crash does.
+pub struct Running {
     stopping: watch::Sender<bool>,
+    // The tasks, in the order in which they end.
     workers: JoinSet<()>,
-    rollout: JoinHandle<()>,
-    upkeep: JoinHandle<()>,
+    rollout: JoinSet<()>,
+    upkeep: JoinSet<()>,
     watches: Arc<Watches>,
-    events: JoinHandle<()>,
-    admin: JoinHandle<()>,
+    events: JoinSet<()>,
+    metrics: Arc<Metrics>,
+    explain: Arc<Explain>,
+    namespace: String,
 }
 
-async fn start(config: Config, client: Client, metrics: Arc<Metrics>) -> Result<Running, Error> {
+/// Starts a host.
+pub fn start(parts: Parts) -> Running {
+    let Parts { config, client, metrics, engine, clock, seed } = parts;
+    let mut chance = Rng::with_seed(seed);
     let config = Arc::new(config);
-    let engine = Engine::new(&config).map_err(Error::Engine)?;
     let registry = Arc::new(Registry::default());
     let memos = Arc::new(Memos::default());
     let pending = Arc::new(Pending::default());
-    // Jitter must differ between replicas and starts, not within a test's history: the start time will do.
-    let dispatch = Arc::new(Dispatch::new(jiff::Timestamp::now().as_nanosecond() as u64));
+    let dispatch = Arc::new(Dispatch::new(chance.u64(..)));
     let changes = Changes {
         registry: registry.clone(),
         memos: memos.clone(),
@@ -114,43 +148,32 @@ async fn start(config: Config, client: Client, metrics: Arc<Metrics>) -> Result<
         let (changes, metrics) = (changes.clone(), metrics.clone());
         Arc::new(move |watch, state| changes.state_changed(&metrics, watch, state))
     };
-    let watches =
-        Arc::new(Watches::new(client.clone(), discovery.clone(), cache.clone(), on_change, on_state));
-    let (events, events_task) = Events::start(&client);
+    let watches = Arc::new(Watches::new(
+        client.clone(),
+        discovery.clone(),
+        cache.clone(),
+        on_change,
+        on_state,
+        chance.u64(..),
+    ));
+    let (events, events_task) = Events::new(&client);
     let events = Arc::new(events);
     let (stopping, stopped) = watch::channel(false);
-
-    let ready = {
-        let (cache, watches, namespace) = (cache.clone(), watches.clone(), config.namespace.clone());
-        move || {
-            let snapshot = cache.snapshot();
-            let needed = [config_maps_watch(&namespace), plugins_watch()];
-            let unsynced = needed.iter().find(|watch| !snapshot.is_synced(watch));
-            unsynced.map_or(Ok(()), |watch| Err(waits_for(watch, watches.state(watch).as_ref())))
-        }
-    };
-    let depth = {
-        let (dispatch, watches, metrics) = (changes.dispatch.clone(), watches.clone(), metrics.clone());
-        move || {
-            metrics.watches_counted(&watches.counts());
-            dispatch.depth()
-        }
-    };
     let journal = Arc::new(Journal::default());
-    let explain = {
-        let (registry, cache, memos) = (registry.clone(), cache.clone(), memos.clone());
-        let (dispatch, journal) = (changes.dispatch.clone(), journal.clone());
-        let explain = Explain { registry, cache, memos, dispatch, journal };
-        move |question: &Question| explain.answer(question)
-    };
-    let admin = admin::serve(config.admin, metrics.clone(), ready, depth, explain, stopped.clone())
-        .await
-        .map_err(|source| Error::Admin { address: config.admin, source })?;
+    let explain = Arc::new(Explain {
+        clock: clock.clone(),
+        registry: registry.clone(),
+        cache: cache.clone(),
+        memos: memos.clone(),
+        dispatch: changes.dispatch.clone(),
+        journal: journal.clone(),
+    });
 
     for key in [config_maps_watch(&config.namespace), plugins_watch()] {
         watches.acquire("oarlock", &key);
     }
     let rollout = Rollout {
+        clock: clock.clone(),
         config: config.clone(),
         client: client.clone(),
         discovery: discovery.clone(),
@@ -164,9 +187,10 @@ async fn start(config: Config, client: Client, metrics: Arc<Metrics>) -> Result<
         metrics: metrics.clone(),
         pending: changes.pending.clone(),
     };
-    let upkeep = upkeep::start(&rollout, stopped.clone());
-    let rollout = tokio::spawn(rollout.run(stopped.clone()));
+    let upkeep = JoinSet::from_iter([upkeep::run(&rollout, stopped.clone())]);
+    let rollout = JoinSet::from_iter([rollout.run(stopped.clone())]);
     let reconciler = Arc::new(Reconciler {
+        clock,
         config: config.clone(),
         client,
         discovery,
@@ -176,49 +200,81 @@ async fn start(config: Config, client: Client, metrics: Arc<Metrics>) -> Result<
         pending: changes.pending.clone(),
         pace: Mutex::default(),
         events,
-        metrics,
+        metrics: metrics.clone(),
         stability: Mutex::default(),
         contests: Contests::default(),
         doubts: Doubts::default(),
     });
-    let mut workers = JoinSet::new();
-    for _ in 0..config.workers {
-        let (dispatch, journal) = (changes.dispatch.clone(), journal.clone());
-        workers.spawn(worker::run(reconciler.clone(), dispatch, journal, stopped.clone()));
-    }
-    info!(namespace = config.namespace, admin = %config.admin, workers = config.workers, "host runs");
-    Ok(Running { stopping, workers, rollout, upkeep, watches, events: events_task, admin })
+    let worker =
+        |_| worker::run(reconciler.clone(), changes.dispatch.clone(), journal.clone(), stopped.clone());
+    let workers = (0..config.workers).map(worker).collect();
+    info!(namespace = config.namespace, workers = config.workers, "host runs");
+    let namespace = config.namespace.clone();
+    let events = JoinSet::from_iter([events_task]);
+    Running { stopping, workers, rollout, upkeep, watches, events, metrics, explain, namespace }
 }
 
 impl Running {
-    async fn stop(mut self) {
-        // Nobody is left to receive it only if everything has ended already.
-        let _ = self.stopping.send(true);
-        let ended = tokio::time::timeout(GRACE, async {
-            while let Some(ended) = self.workers.join_next().await {
-                said("worker", ended);
+    /// What is known of an object.
+    ///
+    /// # Errors
+    /// There is no such kind or object here; with what to do about it.
+    pub fn explain(&self, question: &Question) -> Result<Explanation, Problem> {
+        self.explain.answer(question)
+    }
+
+    /// Serves metrics, health and explanations until the host is told to stop.
+    fn serve(&self, listener: TcpListener) -> JoinHandle<()> {
+        let ready = {
+            let (cache, watches) = (self.explain.cache.clone(), self.watches.clone());
+            let needed = [config_maps_watch(&self.namespace), plugins_watch()];
+            move || {
+                let snapshot = cache.snapshot();
+                let unsynced = needed.iter().find(|watch| !snapshot.is_synced(watch));
+                unsynced.map_or(Ok(()), |watch| Err(waits_for(watch, watches.state(watch).as_ref())))
             }
-        });
-        if ended.await.is_err() {
+        };
+        let depth = {
+            let (dispatch, watches, metrics) =
+                (self.explain.dispatch.clone(), self.watches.clone(), self.metrics.clone());
+            move || {
+                metrics.watches_counted(&watches.counts());
+                dispatch.depth()
+            }
+        };
+        let explain = self.explain.clone();
+        let explain = move |question: &Question| explain.answer(question);
+        admin::serve(listener, self.metrics.clone(), ready, depth, explain, self.stopping.subscribe())
+    }
+
+    /// Ends the tasks in order: what is in flight is finished, unless it takes too long.
+    pub async fn stop(self) {
+        let Self { stopping, mut workers, rollout, upkeep, watches, events, explain, .. } = self;
+        // Nobody is left to receive it only if everything has ended already.
+        let _ = stopping.send(true);
+        if timeout(GRACE, ended("worker", &mut workers)).await.is_err() {
             warn!("reconciles still in flight are dropped; a restart plans them again");
-            self.workers.shutdown().await;
+            workers.shutdown().await;
         }
-        said("rollout", self.rollout.await);
-        said("upkeep", self.upkeep.await);
-        self.watches.stop().await;
+        for (task, mut set) in [("rollout", rollout), ("upkeep", upkeep)] {
+            ended(task, &mut set).await;
+        }
+        watches.stop().await;
+        drop(explain);
         // Everyone who records events is gone by now: the last ones are written, and the task ends.
-        if let Ok(ended) = tokio::time::timeout(GRACE, self.events).await {
-            said("events", ended);
-        } else {
+        let mut events = events;
+        if timeout(GRACE, ended("events", &mut events)).await.is_err() {
             warn!("events that were still to be written are dropped");
         }
-        said("admin", self.admin.await);
     }
 }
 
-fn said(task: &'static str, ended: Result<(), JoinError>) {
-    if let Err(error) = ended {
-        error!(task, %error, "a task ended with a panic");
+/// Waits until all of a kind have ended.
+async fn ended(task: &'static str, tasks: &mut JoinSet<()>) {
+    while let Some(ended) = tasks.join_next().await {
+        if let Err(error) = ended {
+            error!(task, %error, "a task ended with a panic");
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use allowance::Allowance;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::runtime::events::{Event as KubeEvent, EventType, Recorder, Reporter};
 use std::time::Duration;
-use tokio::{sync::mpsc, task::JoinHandle, time::Instant};
+use tokio::{sync::mpsc, time::Instant};
 use tracing::{debug, warn};
 
 /// Bytes of a reason, as in `events.k8s.io/v1`.
@@ -47,15 +47,16 @@ pub struct Event {
 }
 
 impl Events {
-    /// Starts the task that writes; it ends when every clone of the sender is gone and all is written. The
-    /// reporter is `oarlock`, its instance the pod's name (`POD_NAME`), else the host's.
-    pub fn start(client: &Client) -> (Self, JoinHandle<()>) {
+    /// What takes events, and what writes them, which ends when the former is gone and all is written. The reporter
+    /// is `oarlock`, its instance the pod's name (`POD_NAME`), else the host's. kube's recorder names events and
+    /// stamps them with the system's time.
+    pub fn new(client: &Client) -> (Self, impl Future<Output = ()> + Send + use<>) {
         let mut reporter = Reporter::from("oarlock");
         let pod = std::env::var("POD_NAME").ok().filter(|name| !name.is_empty());
         reporter.instance = pod.or(reporter.instance).map(|name| cut(&name, MAX_INSTANCE));
         let recorder = Recorder::new(client.kube().clone(), reporter);
         let (outbox, inbox) = mpsc::channel(OUTBOX);
-        (Self { outbox }, tokio::spawn(write(recorder, inbox)))
+        (Self { outbox }, write(recorder, inbox))
     }
 
     /// Records an event about an object. One that cannot be written, that comes when too many wait, or that is

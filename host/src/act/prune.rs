@@ -8,7 +8,7 @@ use super::{
 use crate::{
     decide::plan::{Plan, rank, wave},
     object::{ANNOTATION_WAVE, LABEL_OWNED_BY, LABEL_PARENT, Object, ObjectKey},
-    observe::client,
+    observe::client::{self, Answer},
 };
 use std::{cmp::Reverse, collections::HashSet, sync::Arc};
 
@@ -58,6 +58,12 @@ pub async fn children(context: Context<'_>, complete: Complete<'_>, keeps_childr
     let unplanned = unplanned(labelled, complete.plan, plugin, parent);
     let (going, held) = by_wave(&unplanned);
     let mut pruned = Pruned { given_back, held, error, ..Pruned::default() };
+    if let Some(first) = going.first()
+        && let Err(error) = check_current(context, &first.key).await
+    {
+        pruned.error.get_or_insert(error);
+        return pruned;
+    }
     for object in going {
         match delete::one(context, object, Warrant::unplanned(&complete)).await {
             Ok(true) => pruned.deleted.push(Arc::clone(object)),
@@ -66,6 +72,28 @@ pub async fn children(context: Context<'_>, complete: Complete<'_>, keeps_childr
         }
     }
     pruned
+}
+
+/// What is deleted does not come back, so it is not deleted on a view of the parent that is older than the API
+/// server's: one request for a pass that deletes. Right after a start, a watch of children may be further than the
+/// parent's, where an API server that lags has answered the list.
+async fn check_current(context: Context<'_>, child: &ObjectKey) -> Result<(), client::Error> {
+    let Context { client, discovery, parent, .. } = context;
+    let kind = discovery.kind(&parent.key.gvk).await?;
+    let now = client.get(&kind, &parent.key).await?;
+    let is_current = |now: &Object| {
+        (&now.uid, now.generation, &now.deleted) == (&parent.uid, parent.generation, &parent.deleted)
+    };
+    if now.as_ref().is_some_and(is_current) {
+        return Ok(());
+    }
+    Err(client::Error {
+        verb: "delete",
+        target: child.to_string(),
+        answer: Answer::VersionConflict,
+        message: format!("{} has changed since this was planned", parent.key),
+        retry_after: None,
+    })
 }
 
 /// Of those that go, highest wave first: what is deleted now, and what waits for it to be gone.

@@ -76,6 +76,7 @@ impl Connection {
             }
         };
         let context = self.context.clone().or_else(|| kubeconfig.current_context.clone()).unwrap_or_default();
+        let root_cert_file = root_cert_file(&kubeconfig, &context);
         let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
         let mut config = Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(|error| {
             let what = match &*context {
@@ -86,6 +87,7 @@ impl Connection {
             anyhow!(root_cause(&error)).context(Failure::new(what, help))
         })?;
         config.connect_timeout = Some(CONNECT);
+        config.root_cert_file = root_cert_file;
         let place = format!("{} (context {context} of {})", config.cluster_url, self.file());
         Ok((config, place))
     }
@@ -109,6 +111,16 @@ impl Connection {
             ))),
         }
     }
+}
+
+/// The file of the certificates that a context trusts, which kube reads again and again: they may be renewed.
+fn root_cert_file(kubeconfig: &Kubeconfig, context: &str) -> Option<PathBuf> {
+    let context = kubeconfig.contexts.iter().find(|named| named.name == context)?.context.as_ref()?;
+    let cluster = kubeconfig.clusters.iter().find(|named| named.name == context.cluster)?.cluster.as_ref()?;
+    // What stands in the kubeconfig itself goes before the file.
+    let file =
+        cluster.certificate_authority.as_ref().filter(|_| cluster.certificate_authority_data.is_none());
+    file.map(PathBuf::from)
 }
 
 /// A cluster to speak to.

@@ -35,7 +35,7 @@ pub struct Args {
 /// # Errors
 /// What stands against starting; see [`crate::run::Error`].
 pub async fn run(args: Args, connection: &Connection) -> anyhow::Result<ExitCode> {
-    log::start(&args.log)?;
+    let _log = log::start(&args.log)?;
     let kube = connection.config().await?;
     let url = kube.cluster_url.clone();
     let metrics = Arc::new(Metrics::new());

@@ -228,7 +228,11 @@ impl Snapshot {
         // A version says it all: no two objects, nor two states of one, share theirs.
         let is_lost = |key: &ObjectKey, version: &ResourceVersion| {
             if let Some(present) = mirror.get(Name::of(key)) {
-                return !is_covered(version, &present.version);
+                // A list has the last version up to its own: an older one is of another history, which has given the
+                // same versions out a second time.
+                let is_contradicted =
+                    version.is_older_than(&present.version) && is_covered(&present.version, at);
+                return is_contradicted || !is_covered(version, &present.version);
             }
             let was_there = before.get(watch, key.namespace.as_deref(), &key.name).is_some();
             !was_there && !mirror.has_seen_go(key, version)

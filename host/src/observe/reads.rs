@@ -117,6 +117,7 @@ pub struct ChildState {
 }
 
 /// What one call may see: one snapshot, one parent, one time. Answers reads and records them.
+#[derive(Clone)]
 pub struct View {
     /// The moment.
     pub snapshot: Snapshot,

@@ -15,12 +15,16 @@ use super::{
     discovery::Discovery,
 };
 use crate::object::Gvk;
+use fastrand::Rng;
 use follow::{Alive, Shared};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::{
+    sync::Notify,
+    task::{AbortHandle, JoinSet},
+};
 
 /// Names one watch.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -76,8 +80,9 @@ pub struct Watches {
     inner: Mutex<Inner>,
 }
 
-#[derive(Default)]
 struct Inner {
+    /// Makes the waits of each watch repeatable.
+    rng: Rng,
     running: BTreeMap<WatchKey, Running>,
     /// Every loop, also those that were told to end.
     tasks: JoinSet<()>,
@@ -91,31 +96,29 @@ struct Running {
 }
 
 impl Watches {
-    /// Watches nothing yet.
+    /// Watches nothing yet; `seed` makes waits repeatable.
     pub fn new(
         client: Client,
         discovery: Arc<Discovery>,
         cache: Arc<Cache>,
         on_change: OnChange,
         on_state: OnState,
+        seed: u64,
     ) -> Self {
         Self {
-            shared: Arc::new(Shared {
-                client,
-                discovery,
-                cache,
-                on_change,
-                on_state,
-                doubts: tokio::sync::watch::Sender::new(()),
+            shared: Arc::new(Shared { client, discovery, cache, on_change, on_state, doubts: Notify::new() }),
+            inner: Mutex::new(Inner {
+                rng: Rng::with_seed(seed),
+                running: BTreeMap::new(),
+                tasks: JoinSet::new(),
             }),
-            inner: Mutex::default(),
         }
     }
 
     /// Wants a watch for somebody, by name: the first starts it.
     pub fn acquire(&self, user: &str, key: &WatchKey) {
         let mut inner = self.lock();
-        let Inner { running, tasks } = &mut *inner;
+        let Inner { rng, running, tasks } = &mut *inner;
         // Loops that have ended since: each catches its own panics, so there is nothing to learn from them.
         while tasks.try_join_next().is_some() {}
         let watch = running.entry(key.clone()).or_insert_with(|| {
@@ -125,7 +128,7 @@ impl Watches {
                 Arc::clone(&self.shared),
                 key.clone(),
                 Arc::clone(&alive),
-                fastrand::u64(..),
+                rng.u64(..),
             ));
             Running { users: BTreeSet::new(), alive, task }
         });
@@ -161,6 +164,11 @@ impl Watches {
     /// The watches that somebody wants.
     fn wanted(&self) -> Vec<(WatchKey, Arc<Alive>)> {
         self.lock().running.iter().map(|(key, watch)| (key.clone(), Arc::clone(&watch.alive))).collect()
+    }
+
+    /// A number below 1, by chance.
+    fn draw(&self) -> f64 {
+        self.lock().rng.f64()
     }
 
     /// What each watch had to do, for metrics.

@@ -10,32 +10,31 @@ use axum::{
     response::{IntoResponse, Response},
     routing::get,
 };
+use hyper::server::conn::http1;
+use hyper_util::{rt::TokioIo, service::TowerToHyperService};
 use percent_encoding::percent_decode_str;
 use serde::Serialize;
-use std::{io, net::SocketAddr, sync::Arc, time::Duration};
-use tokio::{net::TcpListener, sync::watch, task::JoinHandle, time::sleep};
-use tracing::error;
+use std::{convert::Infallible, sync::Arc, time::Duration};
+use tokio::{
+    net::TcpListener,
+    sync::watch,
+    task::{JoinHandle, JoinSet},
+    time::{sleep, timeout},
+};
+use tracing::warn;
 
 /// What a client that is slow to read may take once the host is told to stop.
 const GRACE: Duration = Duration::from_secs(1);
+/// How long a client may take to ask and to read: whatever is asked for is answered at once.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Clients at the same time: far more than there are, and few enough to leave descriptors and memory to the rest.
+const CLIENTS: usize = 128;
+/// How long nobody is accepted after that failed: for want of descriptors, mostly.
+const REST: Duration = Duration::from_secs(1);
 
-/// Serves on an address until `stopped` says true, as one task. `ready` tells whether the host is of use yet, or
+/// Serves until `stopped` says true, as one task. `ready` tells whether the host is of use yet, or
 /// what it waits for; `depth` what waits in the queue; `explain` what is known of an object.
-///
-/// # Errors
-/// The address cannot be bound.
-pub async fn serve(
-    address: SocketAddr,
-    metrics: Arc<Metrics>,
-    ready: impl Fn() -> Result<(), String> + Send + Sync + 'static,
-    depth: impl Fn() -> Depth + Send + Sync + 'static,
-    explain: impl Fn(&Question) -> Result<Explanation, Problem> + Send + Sync + 'static,
-    stopped: watch::Receiver<bool>,
-) -> io::Result<JoinHandle<()>> {
-    Ok(serve_on(TcpListener::bind(address).await?, metrics, ready, depth, explain, stopped))
-}
-
-fn serve_on(
+pub fn serve(
     listener: TcpListener,
     metrics: Arc<Metrics>,
     ready: impl Fn() -> Result<(), String> + Send + Sync + 'static,
@@ -68,26 +67,41 @@ fn serve_on(
         .route("/livez", get(async || "ok\n"))
         .route("/readyz", get(readyz))
         .route("/explain", get(explain));
-    let mut stop = stopped.clone();
-    // An error means that the sender is gone: the host is as good as stopped then.
-    let server = axum::serve(listener, router).with_graceful_shutdown(async move {
-        let _ = stop.wait_for(|stopped| *stopped).await;
-    });
     tokio::spawn(async move {
-        let overdue = async {
-            let _ = stopped.wait_for(|stopped| *stopped).await;
-            sleep(GRACE).await;
-        };
+        let mut clients = JoinSet::new();
         tokio::select! {
             biased;
-            ended = server => {
-                if let Err(error) = ended {
-                    error!(error = %error, "admin endpoint ended");
-                }
-            }
-            () = overdue => {}
+            // An error means that the sender is gone: the host is as good as stopped then.
+            _ = stopped.wait_for(|stopped| *stopped) => {}
+            never = accept(&listener, &router, &mut clients) => match never {},
         }
+        // Whoever has not been answered by then is dropped with the set.
+        let _ = timeout(GRACE, async { while clients.join_next().await.is_some() {} }).await;
     })
+}
+
+/// Serves a request to each client, to a bounded number at a time, and to none for long.
+async fn accept(listener: &TcpListener, router: &Router, clients: &mut JoinSet<()>) -> Infallible {
+    loop {
+        tokio::select! {
+            biased;
+            Some(_) = clients.join_next() => {}
+            accepted = listener.accept(), if clients.len() < CLIENTS => match accepted {
+                Ok((stream, _)) => {
+                    let service = TowerToHyperService::new(router.clone());
+                    let served = http1::Builder::new()
+                        .keep_alive(false)
+                        .serve_connection(TokioIo::new(stream), service);
+                    // How it ends is the client's concern.
+                    clients.spawn(async { drop(timeout(PATIENCE, served).await) });
+                }
+                Err(error) => {
+                    warn!(error = %error, "no client of the admin endpoint can be accepted");
+                    sleep(REST).await;
+                }
+            },
+        }
+    }
 }
 
 fn json(status: StatusCode, body: &impl Serialize) -> Response {
@@ -123,7 +137,10 @@ fn malformed(error: &str) -> Problem {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::{
+        net::SocketAddr,
+        sync::atomic::{AtomicBool, Ordering},
+    };
     use tokio::{
         io::{AsyncReadExt, AsyncWriteExt},
         net::TcpStream,
@@ -152,7 +169,7 @@ mod tests {
         let ready = is_ready.clone();
         let depth = || Depth::from([("website".into(), (2, 0))]);
         let metrics = Arc::new(Metrics::new());
-        let task = serve_on(
+        let task = serve(
             listener,
             metrics,
             move || {
@@ -187,18 +204,6 @@ mod tests {
         slow.write_all(b"GET /metrics HTTP/1.1\r\n").await.unwrap();
         stop.send(true).unwrap();
         timeout(Duration::from_secs(10), task).await.expect("the task ends").unwrap();
-    }
-
-    #[tokio::test]
-    async fn serve_fails_when_the_address_is_taken() {
-        let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let (_stop, stopped) = watch::channel(false);
-        let address = taken.local_addr().unwrap();
-        let error =
-            serve(address, Arc::new(Metrics::new()), || Ok(()), Depth::new, |_| Err(malformed("")), stopped)
-                .await
-                .unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
     }
 
     #[test]

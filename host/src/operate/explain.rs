@@ -12,7 +12,7 @@ pub use answer::{
 };
 
 use crate::{
-    clock,
+    clock::Clock,
     dispatch::Dispatch,
     object,
     observe::{
@@ -32,6 +32,8 @@ const READS: usize = 100;
 
 /// Whom it asks.
 pub struct Explain {
+    /// The time.
+    pub clock: Clock,
     /// What is in force.
     pub registry: Arc<Registry>,
     /// Objects.
@@ -67,7 +69,7 @@ impl Explain {
         let plugins = plugins(&in_force, &snapshot, question)?;
         let parent_kind = &plugins[0].parent_kind;
         let namespace = parent_kind.namespaced.then_some(&*question.namespace);
-        let now = clock::now();
+        let now = self.clock.now();
         let mut parent = None;
         let mut told = Vec::new();
         for plugin in &plugins {

@@ -29,6 +29,7 @@ use super::{
 };
 use crate::{
     act::events::Events,
+    clock::Clock,
     config::{Config, Limits},
     decide::guest::engine::Engine,
     dispatch::Dispatch,
@@ -80,6 +81,8 @@ pub fn config_maps_watch(namespace: &str) -> WatchKey {
 
 /// Everything that settling a plugin touches.
 pub struct Rollout {
+    /// The time.
+    pub clock: Clock,
     /// Flags and limits.
     pub config: Arc<Config>,
     /// The way to the API server.
@@ -180,14 +183,8 @@ impl Rollout {
     }
 
     async fn settle(&self, name: &Arc<str>, all: &mut BTreeMap<Arc<str>, Known>) -> Result<(), Error> {
-        let snapshot = self.cache.snapshot();
-        let config_map = snapshot
-            .get(&config_maps_watch(&self.config.namespace), Some(&self.config.namespace), name)
-            .cloned();
-        let Some(config_map) = config_map.filter(|config_map| !config_map.is_terminating()) else {
-            return self.end(name, all).await;
-        };
-        let settings = match snapshot.get(&plugins_watch(), None, name) {
+        let Some(config_map) = self.source(name) else { return self.end(name, all).await };
+        let settings = match self.cache.snapshot().get(&plugins_watch(), None, name) {
             Some(settings) => settings.clone(),
             None => self.create(name).await?,
         };
@@ -200,7 +197,12 @@ impl Rollout {
         let known = all.entry(name.clone()).or_default();
         known.created = config_map.created.clone();
         let allowed = spec.permissions.clone().unwrap_or_default().sensitive_kinds;
-        if let Err(refused) = self.take_in(known, &config_map, &limits, &allowed).await {
+        let taken = self.take_in(known, &config_map, &limits, &allowed).await;
+        if self.source(name).is_none_or(|source| source.body_hash != config_map.body_hash) {
+            // Loading takes its time. What came meanwhile is looked at next; what it replaces must not serve first.
+            return Ok(());
+        }
+        if let Err(refused) = taken {
             self.refuse(name, known, refused, &settings, &config_map);
         }
         // What was allowed when it came into force may not be any more.
@@ -224,6 +226,14 @@ impl Rollout {
             self.deactivate(&loser, all);
         }
         self.serve(name, all, manifest, &config_map, settings, spec.paused, limits).await
+    }
+
+    /// A plugin's ConfigMap, unless it is on its way out.
+    fn source(&self, name: &str) -> Option<Arc<Object>> {
+        let snapshot = self.cache.snapshot();
+        let namespace = &self.config.namespace;
+        let found = snapshot.get(&config_maps_watch(namespace), Some(namespace), name);
+        found.filter(|config_map| !config_map.is_terminating()).cloned()
     }
 
     /// Puts the version that was taken in in force, once everything it needs is there.

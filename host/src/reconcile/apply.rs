@@ -13,8 +13,9 @@ use crate::{
 };
 use std::time::Duration;
 
-/// How often it is looked whether an object has appeared of which fields are to be owned.
-const APPEARANCE: Duration = Duration::from_secs(10);
+/// How often an object is looked for that no watch tells of: whether one has appeared of which fields are to be
+/// owned, whether one has gone in whose place a child comes.
+const UNWATCHED: Duration = Duration::from_secs(10);
 
 impl Reconciler {
     /// Stage 3: children by server-side apply, then prune, only after all of them are in place (rule A6).
@@ -58,12 +59,19 @@ impl Reconciler {
         report.unchanged = applied.unchanged;
         report.replaced = applied.replaced.iter().map(|object| object.key.clone()).collect();
         report.pruned = pruned.deleted.iter().map(|object| object.key.clone()).collect();
-        // Nobody tells when something appears that is not watched.
         let awaits_others = |(key, _): &(ObjectKey, String)| {
             planned.plan.children.iter().any(|child| child.options.fields && child.key == *key)
         };
-        if applied.held.iter().any(awaits_others) {
-            report.look_within(APPEARANCE);
+        // One that is adopted, or whose label somebody took off, was found by looking; one whose owner somebody took off
+        // tells nobody when it goes.
+        let is_unwatched = |key: &ObjectKey| {
+            let watch = pass.plugin.sources.children.get(&key.gvk).map(|(watch, _)| watch);
+            let found = watch.and_then(|watch| pass.snapshot.get(watch, key.namespace.as_deref(), &key.name));
+            let owner = found.and_then(|object| object.controller());
+            owner.is_none_or(|owner| owner.uid != pass.parent.uid)
+        };
+        if applied.held.iter().any(awaits_others) || applied.awaited.iter().any(is_unwatched) {
+            report.look_within(UNWATCHED);
         }
         pass.held = applied.held;
         pass.held.extend(pruned.held);

@@ -3,7 +3,6 @@
 use super::{Error, Pass, Reconciler};
 use crate::{
     act::events,
-    clock,
     decide::{
         Unplanned,
         guest::{Function, LogLine},
@@ -134,7 +133,7 @@ impl Reconciler {
             plugin.manifest.clone(),
             plugin.sources.clone(),
             self.config.namespace.as_str().into(),
-            clock::wall().into(),
+            self.clock.wall().into(),
             (plugin.limits.reads, plugin.limits.read_bytes),
         )
     }

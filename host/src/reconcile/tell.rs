@@ -3,7 +3,6 @@
 use super::{Error, Pass, Reconciler, verdict};
 use crate::{
     act::status,
-    clock,
     object::Object,
     observe::client::Answer,
     report::{Report, StatusWrite},
@@ -38,7 +37,7 @@ impl Reconciler {
             own_types: &own_types,
             refused: refused.as_deref(),
             rest,
-            now: &clock::wall(),
+            now: &self.clock.wall(),
         };
         let written = status::write(writer, &self.current_parent(pass), desired).await;
         self.metrics.status(&plugin.name, &written);

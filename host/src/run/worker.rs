@@ -1,7 +1,6 @@
 //! Takes requests, has them reconciled, and tells the queue what came of it.
 
 use crate::{
-    clock,
     dispatch::Dispatch,
     observe::reads::ParentRef,
     operate::journal::Journal,
@@ -26,7 +25,7 @@ pub(super) async fn run(
             _ = stopped.wait_for(|stopped| *stopped) => return,
             request = dispatch.take() => request,
         };
-        let (began, started) = (clock::now(), tokio::time::Instant::now());
+        let (began, started) = (reconciler.clock.now(), tokio::time::Instant::now());
         reconciler.metrics.waited(&request.parent.plugin, dispatch.now().saturating_sub(request.since));
         let report = match AssertUnwindSafe(reconciler.reconcile(&request)).catch_unwind().await {
             Ok(report) => {

@@ -192,14 +192,15 @@ impl Queue {
                 }
             }
             State::Delayed { until, why } => {
-                let due = match why {
+                let soonest = match why {
                     Delay::Timer => now,
-                    Delay::BackOff { edited, .. } if is_edited(trigger) => edited.min(until),
-                    Delay::BackOff { not_before, .. } if is_input(trigger) => not_before.min(until),
+                    Delay::BackOff { edited, .. } if is_edited(trigger) => edited,
+                    Delay::BackOff { not_before, .. } if is_input(trigger) => not_before,
                     Delay::BackOff { .. } => return,
                 };
                 self.delayed.remove(&(until, parent.clone()));
-                self.place(parent, due, why, now);
+                // Until now it had not been due: nobody has kept it waiting.
+                self.place(parent, soonest.max(now).min(until), why, now);
             }
         }
     }

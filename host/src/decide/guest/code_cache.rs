@@ -155,8 +155,8 @@ pub(super) async fn load(engine: &Engine, digest: &str) -> Option<Component> {
     if engine.0.codes.is_none() || !is_digest(digest) {
         return None;
     }
-    let (engine, digest) = (engine.clone(), digest.to_owned());
-    let work = tokio::task::spawn_blocking(move || {
+    let (here, engine, digest) = (engine, engine.clone(), digest.to_owned());
+    let work = here.apart(move || {
         let codes = engine.0.codes.as_ref()?;
         let loaded =
             codes.verify(&digest).and_then(|path| map(&engine, &Code::File(&path)).map_err(Defect::Refused));
@@ -175,7 +175,7 @@ pub(super) async fn load(engine: &Engine, digest: &str) -> Option<Component> {
         }
     });
     // A panic in there is a defect like any other.
-    work.await.ok().flatten()
+    work.await.flatten()
 }
 
 /// Keeps compiled code, and loads it. What cannot be kept is loaded all the same.
@@ -184,8 +184,8 @@ pub(super) async fn store_and_load(
     digest: &str,
     code: Vec<u8>,
 ) -> Result<Component, String> {
-    let (engine, digest) = (engine.clone(), digest.to_owned());
-    let work = tokio::task::spawn_blocking(move || {
+    let (here, engine, digest) = (engine, engine.clone(), digest.to_owned());
+    let work = here.apart(move || {
         if let Some(codes) = engine.0.codes.as_ref().filter(|_| is_digest(&digest)) {
             if let Err(error) = codes.store(&digest, &code) {
                 let error: &dyn std::error::Error = &error;
@@ -200,7 +200,7 @@ pub(super) async fn store_and_load(
         }
         map(&engine, &Code::Memory(&code))
     });
-    work.await.map_err(|error| error.to_string())?
+    work.await.unwrap_or_else(|| Err("loading it panicked".to_owned()))
 }
 
 fn map(engine: &Engine, code: &Code<'_>) -> Result<Component, String> {

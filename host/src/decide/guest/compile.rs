@@ -5,7 +5,7 @@
 //! stdin, compiled code with a checksum in front on stdout.
 
 use super::{
-    engine::{Engine, Reservation, settings},
+    engine::{Compiler, Engine, Reservation, settings},
     one_line,
 };
 use crate::config::Limits;
@@ -69,9 +69,17 @@ pub enum Error {
 
 /// Compiles a component for this engine.
 pub(super) async fn compile(engine: &Engine, bytes: &[u8], limits: &Limits) -> Result<Vec<u8>, Error> {
+    let program = match &engine.0.compiler {
+        Compiler::Program(program) => program,
+        Compiler::Here(_) => {
+            let failed =
+                |source: wasmtime::Error| Error::Failed { message: one_line(&format!("{source:#}")) };
+            return engine.wasmtime().precompile_component(bytes).map_err(failed);
+        }
+    };
     // The semaphore is never closed; a closed one would mean that nobody waits.
     let _permit = engine.0.compiles.acquire().await.ok();
-    let mut child = Command::new(&engine.0.compiler)
+    let mut child = Command::new(program)
         .arg(COMMAND)
         // Nothing of the host's surroundings is of use to a compiler.
         .env_clear()

@@ -5,12 +5,16 @@
 
 use super::{code_cache::CodeCache, imports, imports::State};
 use std::{
+    collections::BTreeMap,
     fmt,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
 };
 use tokio::sync::Semaphore;
-use wasmtime::{Config, InstanceAllocationStrategy, PoolingAllocationConfig, component::Linker};
+use wasmtime::{
+    Config, InstanceAllocationStrategy, PoolingAllocationConfig,
+    component::{Component, Linker},
+};
 
 /// Fuel between two points where a call gives way to other tasks: about a millisecond, so that a long call
 /// neither holds a worker nor outlives its deadline.
@@ -68,6 +72,15 @@ impl Reservation {
     }
 }
 
+/// What compiles a component, and whether the rest of what takes long goes to a thread of its own.
+#[derive(Debug)]
+pub(super) enum Compiler {
+    /// A program, called with `compile`: within limits, and not in this process.
+    Program(PathBuf),
+    /// This very task, see [`Engine::simulated`]. What it has loaded, by digest.
+    Here(Mutex<BTreeMap<String, Component>>),
+}
+
 /// The engine, its pool, its linkers and its code cache.
 #[derive(Clone)]
 pub struct Engine(pub(super) Arc<Inner>);
@@ -82,8 +95,8 @@ pub(super) struct Inner {
     pub(super) calls: Semaphore,
     pub(super) compiles: Semaphore,
     pub(super) reservation: Reservation,
-    /// The program that compiles when called with `compile`.
-    pub(super) compiler: PathBuf,
+    /// What compiles.
+    pub(super) compiler: Compiler,
     pub(super) codes: Option<CodeCache>,
 }
 
@@ -127,6 +140,20 @@ impl Engine {
     /// # Errors
     /// wasmtime cannot run here at all.
     pub fn with(calls: usize, cache_dir: Option<&Path>, compiler: PathBuf) -> Result<Self, Error> {
+        Self::assemble(calls, cache_dir, Compiler::Program(compiler))
+    }
+
+    /// Makes an engine for simulations: nothing leaves the task that calls, as no seed decides when a thread or a
+    /// process is done; no limit holds while a component is compiled, so it must be trusted; and every call is made
+    /// twice, which must come to the same.
+    ///
+    /// # Errors
+    /// wasmtime cannot run here at all.
+    pub fn simulated(calls: usize, cache_dir: &Path) -> Result<Self, Error> {
+        Self::assemble(calls, Some(cache_dir), Compiler::Here(Mutex::default()))
+    }
+
+    fn assemble(calls: usize, cache_dir: Option<&Path>, compiler: Compiler) -> Result<Self, Error> {
         let calls = calls.max(1);
         let failed = |source: &wasmtime::Error| Error::Setup { calls, message: format!("{source:#}") };
         let (reservation, wasmtime) = allocate(calls).map_err(|source| failed(&source))?;
@@ -143,6 +170,36 @@ impl Engine {
             compiler,
             codes,
         })))
+    }
+
+    /// Whether this is one for simulations.
+    pub(super) fn is_simulated(&self) -> bool {
+        matches!(self.0.compiler, Compiler::Here(_))
+    }
+
+    /// A component that a simulation has loaded before.
+    pub(super) fn kept(&self, digest: &str) -> Option<Component> {
+        let Compiler::Here(loaded) = &self.0.compiler else { return None };
+        loaded.lock().unwrap_or_else(PoisonError::into_inner).get(digest).cloned()
+    }
+
+    /// Keeps a component if this is a simulation: thousands of hosts load the same few.
+    pub(super) fn keep(&self, digest: &str, component: &Component) {
+        if let Compiler::Here(loaded) = &self.0.compiler {
+            let mut loaded = loaded.lock().unwrap_or_else(PoisonError::into_inner);
+            loaded.insert(digest.to_owned(), component.clone());
+        }
+    }
+
+    /// Does work that takes long on a thread for such work; `None` if it panicked.
+    pub(super) async fn apart<R: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> R + Send + 'static,
+    ) -> Option<R> {
+        if self.is_simulated() {
+            return Some(work());
+        }
+        tokio::task::spawn_blocking(work).await.ok()
     }
 
     /// The engine beneath, as a yardstick for benchmarks: what the same component costs without the host.

@@ -5,6 +5,7 @@
 
 mod contract;
 
+use super::engine::Engine;
 use crate::config::Limits;
 use wasmparser::{Chunk, Encoding, Parser, Payload};
 
@@ -152,11 +153,11 @@ pub fn inspect(bytes: &[u8], limits: &Limits) -> Result<Facts, Error> {
 }
 
 /// [`inspect`] on a thread for such work: a large component takes a tenth of a second.
-pub(super) async fn inspect_apart(bytes: &[u8], limits: &Limits) -> Result<Facts, Error> {
+pub(super) async fn inspect_apart(engine: &Engine, bytes: &[u8], limits: &Limits) -> Result<Facts, Error> {
     let (bytes, limits) = (bytes.to_vec(), limits.clone());
-    let task = tokio::task::spawn_blocking(move || inspect(&bytes, &limits));
+    let task = engine.apart(move || inspect(&bytes, &limits));
     // The decoder is not ours: a panic in it, too, says that the file is at fault.
-    task.await.unwrap_or_else(|_| Err(Error::Malformed { reason: "it cannot be decoded".to_owned() }))
+    task.await.unwrap_or_else(|| Err(Error::Malformed { reason: "it cannot be decoded".to_owned() }))
 }
 
 pub(super) fn check_size(bytes: &[u8], limits: &Limits) -> Result<(), Error> {

@@ -470,8 +470,10 @@ fn lost_is_what_should_have_been_heard_of_and_nothing_that_happened_meanwhile() 
         let listed = objects.iter().map(|(name, number)| (object(name, 1).key, version(*number)));
         listed.collect::<BTreeMap<_, _>>()
     };
-    let all_of_them = ["changed", "going", "left", "same", "stale"].map(|name| object(name, 5));
+    let all_of_them = ["changed", "going", "left", "same", "set-back", "stale"].map(|name| object(name, 5));
     cache.replace(&all, all_of_them.into(), &version(10));
+    // Of a history in which it never came to that.
+    cache.applied(&all, object("set-back", 12));
     let before = cache.snapshot();
     // Between the question and the comparison.
     cache.applied(&all, object("changed", 30));
@@ -479,9 +481,17 @@ fn lost_is_what_should_have_been_heard_of_and_nothing_that_happened_meanwhile() 
     cache.applied(&all, object("new", 32));
     cache.applied(&all, object("short", 19));
     cache.deleted(&all, &object("short", 33));
-    let told = [("changed", 15), ("going", 5), ("same", 5), ("stale", 16), ("short", 19), ("unheard", 17)];
+    let told = [
+        ("changed", 15),
+        ("going", 5),
+        ("same", 5),
+        ("set-back", 8),
+        ("stale", 16),
+        ("short", 19),
+        ("unheard", 17),
+    ];
     let lost = cache.snapshot().lost(&all, &before, &listed(&told), &version(20));
     let found: Vec<_> =
         lost.iter().map(|(key, version)| format!("{}@{}", key.name, version.as_str())).collect();
-    assert_eq!(found, ["left@5", "stale@16", "unheard@17"]);
+    assert_eq!(found, ["left@5", "set-back@8", "stale@16", "unheard@17"]);
 }

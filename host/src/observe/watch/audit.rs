@@ -25,7 +25,7 @@ impl Watches {
         let mut hopeless: BTreeMap<WatchKey, Lost> = BTreeMap::new();
         loop {
             // Replicas and restarts spread over the last quarter.
-            sleep(interval.mul_f64(0.75 + fastrand::f64() / 4.0)).await;
+            sleep(interval.mul_f64(0.75 + self.draw() / 4.0)).await;
             let wanted = self.wanted();
             hopeless.retain(|key, _| wanted.iter().any(|(other, _)| other == key));
             for (key, alive) in wanted {
@@ -45,7 +45,7 @@ impl Watches {
                     warn!(kind = %key.gvk, scope = ?key.scope, lost = count, first, "a watch has lost changes; its kind is listed again");
                     alive.count(|counts| counts.lost += count as u64);
                     self.shared.cache.doubt(&key, Doubt::Lost);
-                    self.shared.doubts.send_replace(());
+                    self.shared.doubts.notify_waiters();
                 }
                 if !lost.is_empty() {
                     hopeless.insert(key, lost);

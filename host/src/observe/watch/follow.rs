@@ -21,7 +21,7 @@ use std::{
     time::Duration,
 };
 use tokio::{
-    sync::{Notify, watch},
+    sync::Notify,
     time::{Instant, sleep, timeout},
 };
 use tracing::{debug, error, info, warn};
@@ -39,7 +39,7 @@ pub(super) struct Shared {
     pub(super) on_change: OnChange,
     pub(super) on_state: OnState,
     /// Has every watch look whether what it has is still believed.
-    pub(super) doubts: watch::Sender<()>,
+    pub(super) doubts: Notify,
 }
 
 /// Whether a watch is still wanted, and how it is doing. The cache is changed under this lock, so that a watch
@@ -212,7 +212,7 @@ impl Follower<'_> {
         self.count(|counts| counts.other_histories += 1);
         warn!(kind = %self.key.gvk, "the cluster's history went backwards; everything is listed and planned again");
         self.shared.cache.other_history(just_listed);
-        self.shared.doubts.send_replace(());
+        self.shared.doubts.notify_waiters();
     }
 
     fn doubt(&self) -> Option<Doubt> {
@@ -241,12 +241,19 @@ impl Follower<'_> {
             let before = shared.cache.snapshot();
             (Some(before), shared.cache.replace(key, objects, &version))
         });
-        let is_known = before.as_ref().and_then(|before| before.doubt(key)) == Some(Doubt::OtherHistory);
+        let doubt = before.as_ref().and_then(|before| before.doubt(key));
+        let is_known = doubt == Some(Doubt::OtherHistory);
         let is_older = before
             .is_some_and(|before| before.version(key).is_some_and(|was_at| version.is_older_than(was_at)));
         self.count(|counts| counts.lists += 1);
-        if !is_known && (is_older || changes.iter().any(Change::goes_backwards)) {
+        let is_told = !is_known && (is_older || changes.iter().any(Change::goes_backwards));
+        if is_told {
             self.tell_other_history(Some(key));
+        }
+        // Whoever waited for the list to be believed again has to hear of its end, even where nobody saw its beginning:
+        // this watch was about to list anyway when another one doubted it.
+        if is_told || doubt.is_some() {
+            report(self.shared, self.key, self.alive, &WatchState::Listing);
         }
         self.pass_on(&changes);
         alive.moved.notify_waiters();
@@ -262,7 +269,9 @@ impl Follower<'_> {
     async fn follow(&mut self, reached: &mut ResourceVersion) -> Result<End, Error> {
         let kind = self.kind().await?;
         let (seconds, silence) = self.health.patience();
-        let mut doubts = self.shared.doubts.subscribe();
+        // From here on: none between the look and the wait is missed.
+        let mut doubts = std::pin::pin!(self.shared.doubts.notified());
+        doubts.as_mut().enable();
         if self.doubt().is_some() {
             return Ok(End::Doubted);
         }
@@ -275,7 +284,9 @@ impl Follower<'_> {
         loop {
             let next = tokio::select! {
                 biased;
-                _ = doubts.changed() => {
+                () = doubts.as_mut() => {
+                    doubts.set(self.shared.doubts.notified());
+                    doubts.as_mut().enable();
                     if self.doubt().is_some() {
                         return Ok(End::Doubted);
                     }

@@ -79,6 +79,7 @@ fn start(script: Vec<(&str, Reply)>) -> Setup {
             changes.write(seen.join(" "));
         }),
         Arc::new(move |_, state| states.write(format!("{state:?}"))),
+        7,
     );
     watches.acquire("test", &key());
     Setup { server, log, cache, watches }
@@ -260,7 +261,9 @@ async fn watch_takes_the_list_as_truth_when_history_goes_backwards() {
         script.push((LIST, page(50, "", &[object("a", 30), object("b", 3)])));
         script.push((&from_50, Reply::Lines(vec![], End::Silent)));
         let setup = start(script);
-        assert_eq!(setup.log.until(3).await, ["->a@80 ->b@3", "Live", "a@80>a@30"]);
+        // Whoever waits for lists to be believed hears of the end of this one.
+        let told = ["->a@80 ->b@3", "Live", "Listing", "a@80>a@30", "Live"];
+        assert_eq!(setup.log.until(told.len()).await, told);
         assert_eq!(setup.watches.counts()[0].1.other_histories, 1);
         assert_eq!(setup.version().as_deref(), Some("50"));
     }
@@ -322,6 +325,7 @@ async fn panic_of_a_watch_is_reported_and_the_watch_begins_anew() {
         Arc::default(),
         Arc::new(|_| panic!("a receiver's bug")),
         Arc::new(move |_, state| states.write(format!("{state:?}"))),
+        7,
     );
     watches.acquire("test", &key());
     let lines = log.until(2).await;

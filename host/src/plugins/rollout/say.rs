@@ -117,7 +117,7 @@ impl Rollout {
             own_types: &[],
             refused: None,
             rest: Duration::ZERO,
-            now: &crate::clock::wall(),
+            now: &self.clock.wall(),
         };
         status::write(writer, settings, desired).await.result.map(drop)
     }

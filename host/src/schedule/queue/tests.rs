@@ -1,6 +1,7 @@
+mod model;
+
 use super::*;
 use crate::object::{Gvk, ObjectKey};
-use proptest::prelude::*;
 
 fn key(plugin: &str, name: &str) -> ParentRef {
     let parent = ObjectKey { gvk: Gvk::new("v1", "Widget"), namespace: None, name: name.into() };
@@ -244,6 +245,23 @@ fn look_tells_what_a_key_waits_for_and_changes_nothing() {
 }
 
 #[test]
+fn key_has_been_due_since_its_back_off_was_ended_and_not_since_it_failed() {
+    for (trigger, fault) in [(Trigger::Child, Fault::Api), (Trigger::Parent, Fault::Plugin)] {
+        let mut queue = Queue::new(0);
+        queue.add(key("p", "a"), Trigger::Parent, secs(0));
+        for _ in 0..20 {
+            let request = queue.take(queue.next_due().unwrap()).unwrap();
+            let failed = Outcome::Retry { fault, not_before: None };
+            queue.finish(&request.parent, failed, None, secs(1) + request.since);
+        }
+        let until = queue.next_due().unwrap();
+        let changed = until.checked_sub(secs(60)).unwrap();
+        queue.add(key("p", "a"), trigger, changed);
+        assert_eq!(queue.take(until).unwrap().since, changed, "{trigger:?}");
+    }
+}
+
+#[test]
 fn finish_of_a_key_that_is_not_in_flight_changes_nothing() {
     let mut queue = Queue::new(0);
     queue.finish(&key("p", "a"), FAILED, None, ms(0));
@@ -358,180 +376,4 @@ fn edit_is_next_when_a_worker_is_free_though_all_of_them_were_taken() {
     queue.finish(&key("slow", "2"), DONE, None, ms(2));
     assert_eq!(take(&mut queue, ms(2)).as_deref(), Some("calm/1"));
     assert_eq!(take(&mut queue, ms(2)).as_deref(), Some("slow/4"));
-}
-
-#[derive(Clone, Debug)]
-enum Step {
-    Add(usize, usize, Trigger),
-    Take,
-    Finish(usize, Outcome, Option<Duration>),
-    Pass(u64),
-    Forget(usize),
-}
-
-fn step() -> impl Strategy<Value = Step> {
-    let triggers = [
-        Trigger::Parent,
-        Trigger::ParentStatus,
-        Trigger::Child,
-        Trigger::Read,
-        Trigger::Plugin,
-        Trigger::Requeue,
-        Trigger::Listed,
-    ];
-    let after = || prop::option::of((0..2_000_u64).prop_map(ms));
-    let fault = prop::sample::select(&[Fault::Api, Fault::Plugin, Fault::Conflict][..]);
-    let outcome = prop_oneof![
-        Just(Outcome::Done),
-        Just(Outcome::Wait),
-        (fault, after()).prop_map(|(fault, not_before)| Outcome::Retry { fault, not_before }),
-    ];
-    prop_oneof![
-        8 => (0..3_usize, 0..4_usize, prop::sample::select(triggers.to_vec()))
-            .prop_map(|(plugin, name, trigger)| Step::Add(plugin, name, trigger)),
-        8 => Just(Step::Take),
-        6 => (0..12_usize, outcome, after())
-            .prop_map(|(index, outcome, look_again)| Step::Finish(index, outcome, look_again)),
-        4 => (0..3_000_u64).prop_map(Step::Pass),
-        1 => (0..3_usize).prop_map(Step::Forget),
-    ]
-}
-
-proptest! {
-    #[test]
-    fn queue_keeps_its_guarantees(steps in prop::collection::vec(step(), 1..120), seed in any::<u64>()) {
-        let plugins = ["a", "b", "c"];
-        let mut queue = Queue::new(seed);
-        let mut now = ms(0);
-        let mut in_flight: Vec<ParentRef> = Vec::new();
-        // What must still come out; and the earliest time at which it may.
-        let mut owed: BTreeSet<ParentRef> = BTreeSet::new();
-        let mut earliest: BTreeMap<ParentRef, Now> = BTreeMap::new();
-        let mut input_in_flight: BTreeSet<ParentRef> = BTreeSet::new();
-        let mut not_before: BTreeMap<ParentRef, Now> = BTreeMap::new();
-        // What waits for somebody to mend it, and what somebody has edited since it was taken.
-        let (mut patient, mut edited) = (BTreeSet::new(), BTreeSet::new());
-        // By when a result wants its key to be looked at.
-        let mut latest: BTreeMap<ParentRef, Now> = BTreeMap::new();
-        // Turns of others since a plugin with none in flight began to wait for its own.
-        let mut turns: BTreeMap<(Arc<str>, Arc<str>), u32> = BTreeMap::new();
-        for step in steps {
-            match step {
-                Step::Add(plugin, name, trigger) => {
-                    let key = key(plugins[plugin], &name.to_string());
-                    queue.add(key.clone(), trigger, now);
-                    if is_edited(trigger) {
-                        edited.insert(key.clone());
-                        if patient.contains(&key) {
-                            not_before.remove(&key);
-                        }
-                    }
-                    if is_input(trigger) {
-                        earliest.remove(&key);
-                        input_in_flight.insert(key.clone());
-                    }
-                    owed.insert(key);
-                }
-                Step::Take => {
-                    let waiting = queue.depth();
-                    // Whoever asked to be looked at by now is due.
-                    for (key, at) in latest.iter().filter(|(_, at)| **at <= now) {
-                        let waits = queue.look(key).map(|look| look.waits);
-                        let is_due = match waits {
-                            Some(Waits::Worker { .. } | Waits::Result) => true,
-                            Some(Waits::Requeue { until } | Waits::BackOff { until }) => until <= now,
-                            None => false,
-                        };
-                        prop_assert!(is_due, "{key:?} was to be looked at at {at:?}, it is {now:?}: {waits:?}");
-                    }
-                    let Some(request) = queue.take(now) else {
-                        prop_assert!(waiting.values().all(|(due, _)| *due == 0));
-                        prop_assert!(queue.next_due().is_none_or(|due| due > now));
-                        continue;
-                    };
-                    let key = request.parent;
-                    prop_assert!(!in_flight.contains(&key), "{key:?} twice in flight");
-                    for bound in [&mut earliest, &mut not_before] {
-                        let bound = bound.remove(&key).unwrap_or_default();
-                        prop_assert!(now >= bound, "{key:?} at {now:?}, not before {bound:?}");
-                    }
-                    latest.remove(&key);
-                    prop_assert!(request.since <= now);
-                    let flying = |plugin: &str| in_flight.iter().filter(|key| *key.plugin == *plugin).count();
-                    for (plugin, _) in waiting.iter().filter(|(plugin, (due, _))| *due > 0 && **plugin != key.plugin) {
-                        prop_assert!(flying(&key.plugin) <= flying(plugin), "{} holds more than {plugin}", key.plugin);
-                        if flying(plugin) == 0 {
-                            let turns = turns.entry((plugin.clone(), key.plugin.clone())).or_default();
-                            *turns += 1;
-                            prop_assert!(*turns <= 1, "{plugin} waits for a second turn of {}", key.plugin);
-                        }
-                    }
-                    turns.retain(|(waits, _), _| *waits != key.plugin);
-                    owed.remove(&key);
-                    patient.remove(&key);
-                    edited.remove(&key);
-                    input_in_flight.remove(&key);
-                    in_flight.push(key);
-                }
-                Step::Finish(index, outcome, look_again) => {
-                    if in_flight.is_empty() { continue; }
-                    let key = in_flight.remove(index % in_flight.len());
-                    let forgotten = matches!(queue.slots[&key].state, State::InFlight { forgotten: true });
-                    queue.finish(&key, outcome, look_again, now);
-                    if forgotten { continue; }
-                    if let Some(after) = look_again {
-                        latest.insert(key.clone(), now + after);
-                    }
-                    match outcome {
-                        Outcome::Done | Outcome::Wait => {
-                            if look_again.is_some() {
-                                owed.insert(key.clone());
-                            }
-                            prop_assert_eq!(queue.slots.contains_key(&key), owed.contains(&key));
-                        }
-                        Outcome::Retry { not_before: after, fault } => {
-                            let after = now + after.unwrap_or_default();
-                            if fault == Fault::Plugin {
-                                patient.insert(key.clone());
-                            }
-                            if fault != Fault::Plugin || !edited.contains(&key) {
-                                not_before.insert(key.clone(), after);
-                            }
-                            latest.entry(key.clone()).and_modify(|latest| *latest = after.max(*latest));
-                            if !input_in_flight.contains(&key) {
-                                let soonest = look_again.unwrap_or(FIRST_BACKOFF).min(FIRST_BACKOFF * 3 / 4);
-                                earliest.insert(key.clone(), now + soonest);
-                            }
-                            owed.insert(key);
-                        }
-                    }
-                }
-                Step::Pass(time) => now += ms(time),
-                Step::Forget(plugin) => {
-                    queue.forget_plugin(plugins[plugin]);
-                    owed.retain(|key| &*key.plugin != plugins[plugin]);
-                    for bounds in [&mut earliest, &mut not_before, &mut latest] {
-                        bounds.retain(|key, _| &*key.plugin != plugins[plugin]);
-                    }
-                    for keys in [&mut input_in_flight, &mut patient, &mut edited] {
-                        keys.retain(|key| &*key.plugin != plugins[plugin]);
-                    }
-                    turns.retain(|(waits, _), _| &**waits != plugins[plugin]);
-                }
-            }
-            let counts = queue.in_flight.values().sum::<usize>();
-            prop_assert_eq!(counts, in_flight.len());
-        }
-        for key in in_flight.drain(..) {
-            queue.finish(&key, DONE, None, now);
-        }
-        now += LONGEST_BACKOFF + secs(10);
-        while let Some(request) = queue.take(now) {
-            owed.remove(&request.parent);
-            queue.finish(&request.parent, Outcome::Wait, None, now);
-        }
-        prop_assert!(owed.is_empty(), "never taken: {owed:?}");
-        prop_assert!(queue.slots.is_empty() && queue.lanes.is_empty() && queue.delayed.is_empty());
-        prop_assert!(queue.in_flight.is_empty());
-    }
 }
