@@ -116,6 +116,24 @@ async fn existing_object_is_taken_only_when_asked_to() -> Result<()> {
     Ok(())
 }
 
+/// It carries no label of ours: no watch tells when it has gone.
+#[tokio::test]
+async fn adopted_child_that_was_on_its_way_out_is_created_anew() -> Result<()> {
+    let world = World::new("children-adopt-going").await?;
+    let mut going = config_map("taken", &json!({"whose": "theirs"}));
+    going["metadata"]["finalizers"] = json!(["x.example.org/hold"]);
+    world.apply(&going, "somebody").await?;
+    world.delete("ConfigMap", "taken").await?;
+    let mut adopting = config_map("taken", &json!({"text": "ours"}));
+    adopting["metadata"]["annotations"] = json!({"oarlock.dev/adopt": "true"});
+    world.set_plan("w1", json!({"children": [adopting]})).await?;
+    world.until_says("Widget", "w1", ["Ready", "False", "ChildrenProgressing"]).await?;
+    world.merge("ConfigMap", "taken", json!({"metadata": {"finalizers": null}})).await?;
+    world.until_says("Widget", "w1", ["Ready", "True", "ChildrenReady"]).await?;
+    assert_eq!(world.get("ConfigMap", "taken").await?["data"], json!({"text": "ours"}));
+    Ok(())
+}
+
 /// B031.
 #[tokio::test]
 async fn child_stays_with_the_first_of_two_parents() -> Result<()> {

@@ -341,7 +341,7 @@ impl Run<'_> {
         // That a child must be replaced is known from the refusal of its change, and of a trial under its name.
         let is_told = |seen: &Seen| {
             matches!(self.scenario, Scenario::Replace | Scenario::Roll)
-                && (seen.code == Some(422) || seen.uri.contains("dryRun=All"))
+                && (seen.code == Some(422) || seen.option("dryRun") == "All")
         };
         let refused = writes.iter().find(|seen| seen.code.is_none_or(|code| code >= 300) && !is_told(seen));
         ensure!(refused.is_none(), "refused without a fault: {refused:?}");

@@ -128,6 +128,59 @@ fn no_channel_is_unbounded() {
     check_absence(&host(), &[], &["unbounded", "mpsc::channel()"]);
 }
 
+/// What would make two runs of one seed differ, see `tests/sim`: clocks and chance of one's own, tasks and threads that
+/// end when nobody decides it, and channels that wake those who wait in any order.
+#[test]
+fn time_chance_and_tasks_come_from_one_place_each() {
+    let clocks = ["host/src/clock.rs", "host/src/cli", "host/src/decide/guest/code_cache.rs"];
+    check_absence(&host(), &clocks, &["SystemTime::now", "Timestamp::now", "std::time::Instant::now"]);
+    let draws = ["u8(", "u32(", "u64(", "usize(", "f64(", "bool(", "shuffle("]
+        .map(|draw| format!("fastrand::{draw}"));
+    let draws: Vec<_> = draws.iter().map(String::as_str).collect();
+    check_absence(&host(), &["host/src/run.rs"], &draws);
+    check_absence(&host(), &[], &["RandomState", "thread_rng", "getrandom"]);
+    // The admin endpoint is no part of a simulated host.
+    check_absence(&host(), &["host/src/operate/admin.rs"], &["tokio::spawn"]);
+    check_absence(&host(), &["host/src/decide/guest/engine.rs"], &["spawn_blocking"]);
+    check_absence(&host(), &["host/src/run.rs"], &["watch::channel", "watch::Sender", "broadcast::"]);
+}
+
+#[test]
+fn every_select_is_biased() {
+    for source in host() {
+        let mut lines = source.code.iter();
+        while let Some(line) = lines.next() {
+            let first = if line.contains("select! {") { lines.next() } else { continue };
+            assert!(first.is_some_and(|line| line.contains("biased;")), "{}: {}", source.path, line.trim());
+        }
+    }
+}
+
+/// Their order is another one in every process, so nothing may follow from it.
+#[test]
+fn hash_maps_are_where_nothing_follows_from_their_order() {
+    let places = [
+        // Looked up by key, and emptied by rules about each entry alone.
+        "host/src/act/contested.rs",
+        "host/src/act/events/allowance.rs",
+        "host/src/decide/stability.rs",
+        "host/src/operate/journal.rs",
+        "host/src/operate/metrics",
+        "host/src/reconcile/doubt.rs",
+        "host/src/observe/reads/memo.rs",
+        // What is found is sorted before it goes on.
+        "host/src/observe/reads/index.rs",
+        // Only asked whether something is in it.
+        "host/src/act/prune.rs",
+        "host/src/decide/plan/child.rs",
+        "host/src/decide/stability/difference.rs",
+        "host/src/reconcile/conclude.rs",
+        // Commands end, and print what they have sorted.
+        "host/src/cli",
+    ];
+    check_absence(&host(), &places, &["HashMap", "HashSet"]);
+}
+
 #[test]
 fn stages_do_not_know_what_comes_after_them() {
     let later = ["crate::plugins", "crate::reconcile", "crate::run", "crate::cli"];

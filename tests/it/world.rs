@@ -74,7 +74,7 @@ pub(crate) async fn website(world: &World, version: &str) -> Result<MutexGuard<'
 }
 
 /// What an operator installs: the CRD of plugins, the host's rights, the example kinds, the rights for them.
-fn install(plane: &ControlPlane) -> Result<()> {
+pub(crate) fn install(plane: &ControlPlane) -> Result<()> {
     kubectl(plane, ["apply", "--server-side", "-k", &format!("{REPOSITORY}/deploy")], None)?;
     for crd in [
         "plugins/website/crd.yaml",
@@ -191,7 +191,8 @@ impl World {
         Self::within(ControlPlane::shared().await?, namespace).await
     }
 
-    async fn within(plane: &'static ControlPlane, namespace: &str) -> Result<Self> {
+    /// A namespace in a control plane, without a host.
+    pub(crate) async fn within(plane: &'static ControlPlane, namespace: &str) -> Result<Self> {
         let world = Self { plane, client: plane.client_admin().await?, namespace: namespace.to_owned() };
         let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
         world.apply(&body, "tests").await?;

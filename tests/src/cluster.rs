@@ -19,6 +19,7 @@ use k8s_openapi::api::core::v1::Node;
 use kube::api::PostParams;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config};
+use rustix::process::Signal;
 use serde_json::json;
 use tokio::sync::OnceCell;
 use tokio::time::{MissedTickBehavior, interval};
@@ -35,6 +36,7 @@ mod component;
 mod detached;
 mod files;
 mod process;
+mod store;
 
 pub use self::detached::{down, kubeconfig, up};
 
@@ -162,6 +164,32 @@ impl ControlPlane {
         self.take(component)?.kill()
     }
 
+    /// Has one component stand still, as a machine that hangs, until the guard is dropped.
+    pub fn pause(&self, component: Component) -> Result<Paused<'_>> {
+        self.signal(component, Signal::STOP)?;
+        Ok(Paused { plane: self, component })
+    }
+
+    fn signal(&self, component: Component, signal: Signal) -> Result<()> {
+        let processes = self.processes();
+        let process =
+            processes.get(&component).with_context(|| format!("{} does not run", component.name()))?;
+        process.signal(signal)
+    }
+
+    /// Has etcd refuse what needs space, as one whose quota is used up does, until the guard is dropped.
+    pub fn exhaust_store(&self) -> Result<Exhausted> {
+        store::no_space(self.ports.etcd, "ACTIVATE")?;
+        Ok(Exhausted { port: self.ports.etcd })
+    }
+
+    /// Gives the control plane another serving certificate and every user another token, and restarts the API
+    /// server with them; components that run know the old ones only.
+    pub async fn renew_credentials(&self) -> Result<()> {
+        files::write_all(&self.dir, self.ports.api)?;
+        self.restart_api_server().await
+    }
+
     /// Stops the API server, starts it again and waits until it is ready.
     pub async fn restart_api_server(&self) -> Result<()> {
         self.stop(Component::ApiServer).await?;
@@ -261,6 +289,35 @@ impl ControlPlane {
 
     fn processes(&self) -> MutexGuard<'_, BTreeMap<Component, Process>> {
         self.processes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A component that stands still.
+#[must_use = "it goes on when this is dropped"]
+#[derive(Debug)]
+pub struct Paused<'a> {
+    plane: &'a ControlPlane,
+    component: Component,
+}
+
+impl Drop for Paused<'_> {
+    fn drop(&mut self) {
+        // One that has ended cannot go on.
+        let _ = self.plane.signal(self.component, Signal::CONT);
+    }
+}
+
+/// An etcd without space.
+#[must_use = "it has space again when this is dropped"]
+#[derive(Debug)]
+pub struct Exhausted {
+    port: u16,
+}
+
+impl Drop for Exhausted {
+    fn drop(&mut self) {
+        // One that has ended remembers it, and whoever uses it next is told at the first write.
+        let _ = store::no_space(self.port, "DEACTIVATE");
     }
 }
 

@@ -38,6 +38,8 @@ pub struct Options {
     pub workers: usize,
     /// More flags of `oarlock run`.
     pub flags: Vec<String>,
+    /// What a shell does in the folder of the control plane before it becomes the host; empty for no shell.
+    pub shell: String,
 }
 
 impl Options {
@@ -49,6 +51,7 @@ impl Options {
             cache_dir: plane.dir().join("code-cache"),
             workers: 4,
             flags: Vec::new(),
+            shell: String::new(),
         }
     }
 }
@@ -79,7 +82,13 @@ impl Host {
             options.workers.to_string(),
         ];
         args.extend(options.flags.iter().cloned());
-        let process = Process::spawn("oarlock", &program()?, &args, plane.dir(), Lifetime::Owner)?;
+        let mut program = program()?;
+        if !options.shell.is_empty() {
+            let script = format!("{}\nexec \"$0\" \"$@\"", options.shell);
+            args.splice(..0, ["-c".to_owned(), script, path(&program)]);
+            program = "/bin/sh".into();
+        }
+        let process = Process::spawn("oarlock", &program, &args, plane.dir(), Lifetime::Owner)?;
         Ok(Self { process, admin })
     }
 

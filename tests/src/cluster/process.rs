@@ -159,7 +159,7 @@ impl Process {
         Ok(())
     }
 
-    fn signal(&self, signal: Signal) -> Result<()> {
+    pub(super) fn signal(&self, signal: Signal) -> Result<()> {
         match pidfd_send_signal(&self.pidfd, signal) {
             Ok(()) | Err(Errno::SRCH) => Ok(()),
             Err(error) => Err(error).with_context(|| format!("cannot signal {}", self.name)),

@@ -10,11 +10,12 @@ use anyhow::{Context, Result};
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use http::header::{CONNECTION, CONTENT_TYPE, HOST, HeaderValue, RETRY_AFTER, TRANSFER_ENCODING};
+use futures::stream;
+use http::header::{ACCEPT, CONNECTION, CONTENT_TYPE, HOST, HeaderValue, RETRY_AFTER, TRANSFER_ENCODING};
 use http::{Request, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt, Full};
-use hyper::body::Incoming;
+use http_body_util::{BodyDataStream, BodyExt, Full, StreamBody};
+use hyper::body::{Frame, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
@@ -27,9 +28,8 @@ use tokio::runtime::Builder;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, sleep_until};
 
-use super::request::Asked;
-use super::stream::Watch;
-use super::{Fault, Shared};
+use oarlock_sim::api::Asked;
+use oarlock_sim::faults::{Fault, Passed, Rules, Watch, emptied};
 
 /// An answer on its way to whoever asked.
 type Answer = Response<UnsyncBoxBody<Bytes, kube::Error>>;
@@ -38,7 +38,7 @@ type Answer = Response<UnsyncBoxBody<Bytes, kube::Error>>;
 pub(super) fn run(
     listener: net::TcpListener,
     kubeconfig: &Path,
-    shared: &Arc<Shared>,
+    rules: &Rules,
     tell: oneshot::Sender<Result<()>>,
     ended: oneshot::Receiver<()>,
 ) {
@@ -60,7 +60,7 @@ pub(super) fn run(
         let Some((listener, client)) = serve else { return };
         tokio::select! {
             _ = ended => {}
-            () = accept(&listener, &client, shared) => {}
+            () = accept(&listener, &client, rules) => {}
         }
     });
 }
@@ -74,23 +74,23 @@ async fn begin(listener: net::TcpListener, kubeconfig: &Path) -> Result<(TcpList
     Ok((TcpListener::from_std(listener)?, Client::try_from(config)?))
 }
 
-async fn accept(listener: &TcpListener, client: &Client, shared: &Arc<Shared>) {
+async fn accept(listener: &TcpListener, client: &Client, rules: &Rules) {
     loop {
         // A connection that ended before it was taken is nobody's loss.
         if let Ok((stream, _)) = listener.accept().await {
-            drop(tokio::spawn(connection(stream, client.clone(), shared.clone())));
+            drop(tokio::spawn(connection(stream, client.clone(), rules.clone())));
         }
     }
 }
 
 /// Serves one connection, until its end or until a fault resets it.
-async fn connection(stream: TcpStream, client: Client, shared: Arc<Shared>) {
+async fn connection(stream: TcpStream, client: Client, rules: Rules) {
     let reset = Arc::new(Notify::new());
     let service = {
         let reset = reset.clone();
         service_fn(move |request| -> BoxFuture<'static, Result<Answer, Infallible>> {
-            let (client, shared, reset) = (client.clone(), shared.clone(), reset.clone());
-            async move { Ok(answer(request, &client, &shared, &reset).await) }.boxed()
+            let (client, rules, reset) = (client.clone(), rules.clone(), reset.clone());
+            async move { Ok(answer(request, &client, &rules, &reset).await) }.boxed()
         })
     };
     let mut served =
@@ -106,20 +106,19 @@ async fn connection(stream: TcpStream, client: Client, shared: Arc<Shared>) {
     }
 }
 
-async fn answer(
-    request: Request<Incoming>,
-    client: &Client,
-    shared: &Arc<Shared>,
-    reset: &Arc<Notify>,
-) -> Answer {
-    let asked = Asked::of(&request);
+async fn answer(request: Request<Incoming>, client: &Client, rules: &Rules, reset: &Arc<Notify>) -> Answer {
     let uri = request.uri().to_string();
-    let (seen, happens) = shared.state().arrive(&asked, &uri);
+    // In which form it was asked for makes another answer.
+    let accept = request.headers().get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let place = format!("{uri} {accept}");
+    let content_type = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let asked = Asked::new(request.method().as_str(), &uri, content_type.unwrap_or_default());
+    let (seen, happens) = rules.arrive(&asked);
     let (rule, fault) = match happens {
         Some((rule, fault)) => (rule, Some(fault)),
         None => (0, None),
     };
-    let forward = async || forward(request, client, shared, seen).await;
+    let forward = async || forward(request, client, rules, seen).await;
     match fault {
         Some(Fault::Answer { code, retry_after }) => refusal(code, retry_after),
         Some(Fault::DropBefore) => gone(reset).await,
@@ -146,15 +145,21 @@ async fn answer(
             refusal(code, None)
         }
         Some(Fault::Stale) => {
-            if let Some(recorded) = shared.state().recorded(rule, &uri) {
+            if let Some(recorded) = rules.recorded(rule, &place) {
                 return recorded.map(whole);
             }
             let Ok(answer) = forward().await else { return gone(reset).await };
             let (head, body) = answer.into_parts();
             let Ok(body) = body.collect().await else { return gone(reset).await };
             let answer = Response::from_parts(head, body.to_bytes());
-            shared.state().record(rule, uri, answer.clone());
+            rules.record(rule, place, answer.clone());
             answer.map(whole)
+        }
+        Some(Fault::Empty) => {
+            let Ok(answer) = forward().await else { return gone(reset).await };
+            let (head, body) = answer.into_parts();
+            let Ok(body) = body.collect().await else { return gone(reset).await };
+            Response::from_parts(head, whole(emptied(&body.to_bytes()).into()))
         }
         other => {
             if let Some(Fault::Delay(time)) = other {
@@ -162,8 +167,7 @@ async fn answer(
             }
             match forward().await {
                 Ok(answer) if asked.verb == "watch" && answer.status().is_success() => {
-                    let watch = Watch::new(asked, seen, shared.clone(), reset.clone());
-                    answer.map(|body| watch.through(body))
+                    answer.map(|body| through(Watch::new(asked, seen, rules, body.into_data_stream()), reset))
                 }
                 Ok(answer) => answer.map(BodyExt::boxed_unsync),
                 // The API server is away: so is the proxy.
@@ -173,8 +177,19 @@ async fn answer(
     }
 }
 
+/// The body of a watch as whoever asked gets it.
+fn through(watch: Watch<BodyDataStream<Body>>, reset: &Arc<Notify>) -> UnsyncBoxBody<Bytes, kube::Error> {
+    let pieces = stream::unfold((watch, reset.clone()), |(mut watch, reset)| async move {
+        match watch.next().await? {
+            Passed::Piece(piece) => Some((Ok(Frame::data(piece)), (watch, reset))),
+            Passed::Cut => gone(&reset).await,
+        }
+    });
+    StreamBody::new(pieces).boxed_unsync()
+}
+
 /// Resets the connection, and with it ends this future.
-pub(super) async fn gone<T>(reset: &Notify) -> T {
+async fn gone<T>(reset: &Notify) -> T {
     reset.notify_one();
     pending().await
 }
@@ -182,7 +197,7 @@ pub(super) async fn gone<T>(reset: &Notify) -> T {
 async fn forward(
     request: Request<Incoming>,
     client: &Client,
-    shared: &Shared,
+    rules: &Rules,
     seen: usize,
 ) -> Result<Response<Body>, kube::Error> {
     let (mut head, body) = request.into_parts();
@@ -193,7 +208,7 @@ async fn forward(
     // What breaks off in the middle is nothing that was asked.
     let body = body.collect().await.map_err(kube::Error::HyperError)?.to_bytes();
     let answer = client.send(Request::from_parts(head, Body::from(body))).await?;
-    shared.state().seen[seen].code = Some(answer.status().as_u16());
+    rules.answered(seen, answer.status().as_u16());
     let (from, body) = answer.into_parts();
     let mut answer = Response::new(body);
     *answer.status_mut() = from.status;
