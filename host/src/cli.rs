@@ -8,6 +8,7 @@ pub mod explain;
 pub mod get;
 pub mod push;
 pub mod run;
+pub mod steer;
 
 pub use cluster::Connection;
 
@@ -47,6 +48,14 @@ enum Command {
     Push(push::Args),
     /// Show what is in the cluster
     Get(get::Args),
+    /// Let a version of a plugin go on that waits, was held, or was taken back
+    Approve(steer::Approve),
+    /// Put an earlier version of a plugin in force
+    Rollback(steer::Rollback),
+    /// Switch a plugin off: its objects stay as they are
+    Pause(steer::Named),
+    /// Switch a plugin on again
+    Resume(steer::Named),
     /// Tell what the host does with an object, and why
     Explain(explain::Args),
     /// Print a script that completes commands in a shell
@@ -116,6 +125,10 @@ fn start(cli: Cli) -> anyhow::Result<ExitCode> {
             Command::Check(args) => check::run(args).await,
             Command::Push(args) => push::run(args, &connection).await,
             Command::Get(args) => get::run(args, &connection).await,
+            Command::Approve(args) => steer::approve(args, &connection).await,
+            Command::Rollback(args) => steer::rollback(args, &connection).await,
+            Command::Pause(named) => steer::pause(named, true, &connection).await,
+            Command::Resume(named) => steer::pause(named, false, &connection).await,
             Command::Explain(args) => explain::run(args, &connection).await,
             Command::Completion(args) => completion::run(&args),
             Command::Compile => Ok(compile::child_main()),

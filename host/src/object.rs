@@ -22,6 +22,8 @@ pub const LABEL_SHARD: &str = "oarlock.dev/shard";
 pub const ANNOTATION_APPLIED: &str = "oarlock.dev/applied";
 /// Annotation on children: how one that exists is changed; an option of the plan.
 pub const ANNOTATION_UPDATE: &str = "oarlock.dev/update";
+/// On a parent: `true` has it and its children left as they are.
+pub const ANNOTATION_PAUSED: &str = "oarlock.dev/paused";
 /// Annotation on children: after which others it comes, and before which it goes; an option of the plan.
 pub const ANNOTATION_WAVE: &str = "oarlock.dev/wave";
 /// Label on objects of others of which a plan owns fields.

@@ -5,6 +5,7 @@
 //! map that is replaced as a whole, so that a running reconcile ends on the version it began with.
 
 pub mod load;
+pub mod probation;
 pub mod resource;
 pub mod rollout;
 pub mod shortfalls;
@@ -14,12 +15,13 @@ use crate::{
     config::Limits,
     decide::{guest::Guest, plan::Condition},
     manifest::Manifest,
-    object::{Gvk, LABEL_FIELDS, LABEL_OWNED_BY},
+    object::{Gvk, LABEL_FIELDS, LABEL_OWNED_BY, Object, Selector},
     observe::{client::Scope, discovery::Kind, reads::Sources, watch::WatchKey},
     report::Reason,
     schedule::enqueue::Subscriptions,
 };
 use arc_swap::ArcSwap;
+use probation::Probation;
 use shortfalls::Shortfalls;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -62,6 +64,38 @@ pub struct ActivePlugin {
     pub field_kinds: Arc<FieldKinds>,
     /// What the statuses of its parents should hold and cannot.
     pub shortfalls: Arc<Shortfalls>,
+    /// How it does on its first objects, while it is new.
+    pub probation: Option<Arc<Probation>>,
+    /// Another version that is tried on a part of the objects.
+    pub trial: Option<Trial>,
+}
+
+/// A version that is tried on a part of the objects.
+#[derive(Clone)]
+pub struct Trial {
+    /// Which objects.
+    pub part: Part,
+    /// The version.
+    pub plugin: Arc<ActivePlugin>,
+}
+
+/// A part of a plugin's objects; an object stays in it as long as its labels do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// Those with these labels.
+    Labels(Selector),
+    /// So many of a hundred, by uid.
+    Percent(u64),
+}
+
+impl Part {
+    /// Whether an object is in it.
+    pub fn has(&self, object: &Object) -> bool {
+        match self {
+            Self::Labels(selector) => selector.matches(&object.labels),
+            Self::Percent(percent) => xxhash_rust::xxh3::xxh3_64(object.uid.as_bytes()) % 100 < *percent,
+        }
+    }
 }
 
 /// Types that are kept of one plugin: a condition of a further one is taken for somebody else's once it is no
@@ -131,6 +165,19 @@ impl ActivePlugin {
             && reads.iter().all(|read| self.sources.reads.contains_key(&read.gvk))
     }
 
+    /// The version for one of its objects.
+    pub fn of(self: &Arc<Self>, parent: &Object) -> &Arc<Self> {
+        match &self.trial {
+            Some(trial) if trial.part.has(parent) => &trial.plugin,
+            _ => self,
+        }
+    }
+
+    /// It, and the version that is tried beside it.
+    pub fn versions(&self) -> impl Iterator<Item = &Self> {
+        std::iter::once(self).chain(self.trial.as_ref().map(|trial| &*trial.plugin))
+    }
+
     /// Every watch that must have been listed before anything is reconciled (rule R4).
     pub fn watches(&self) -> impl Iterator<Item = &WatchKey> {
         let children = self.sources.children.values();
@@ -181,11 +228,14 @@ impl InForce {
         let mut subscriptions = Subscriptions::default();
         for plugin in plugins.values() {
             subscriptions.parents.entry(plugin.parents.clone()).or_default().push(plugin.name.clone());
-            for (watch, _) in plugin.sources.children.values() {
+            let children: BTreeSet<_> =
+                plugin.versions().flat_map(|one| one.sources.children.values()).collect();
+            for (watch, _) in children {
                 let children = subscriptions.children.entry(watch.clone()).or_default();
                 children.push((plugin.name.clone(), plugin.parents.clone(), plugin.parent_kind.namespaced));
             }
-            for watch in plugin.sources.fields.values() {
+            let fields: BTreeSet<_> = plugin.versions().flat_map(|one| one.sources.fields.values()).collect();
+            for watch in fields {
                 let fields = subscriptions.fields.entry(watch.clone()).or_default();
                 fields.push((plugin.name.clone(), plugin.parents.gvk.clone()));
             }

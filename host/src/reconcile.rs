@@ -8,6 +8,7 @@ mod conclude;
 mod doubt;
 mod finalize;
 mod plan;
+mod probation;
 mod several;
 mod tell;
 mod verdict;
@@ -25,7 +26,7 @@ use crate::{
         plan::Plan,
         stability::Stability,
     },
-    object::{Object, ObjectKey},
+    object::{ANNOTATION_PAUSED, Object, ObjectKey},
     observe::{
         cache::{Cache, Snapshot},
         client::Client,
@@ -34,11 +35,20 @@ use crate::{
     },
     operate::metrics::Metrics,
     plugins::{ActivePlugin, Registry, rollout::Pending},
-    report::{Fault, Outcome, Report, Seen},
+    report::{Fault, Outcome, Reason, Report, Seen},
     schedule::queue::Request,
 };
 use std::sync::{Arc, Mutex};
 use tracing::{Instrument, info_span};
+
+/// What an object that is paused says of itself.
+const PAUSED: &str =
+    "the annotation oarlock.dev/paused holds it: it and its children stay as they are until it is gone";
+
+/// Whether somebody has asked to leave an object as it is.
+fn is_paused(parent: &Object) -> bool {
+    parent.annotations.get(ANNOTATION_PAUSED).is_some_and(|value| value == "true")
+}
 
 /// What reconciling needs.
 pub struct Reconciler {
@@ -124,6 +134,12 @@ impl Reconciler {
             self.tell_unknown(&pass, obstacle, &mut report).await;
             return report;
         }
+        if is_paused(&pass.parent) {
+            let paused = (Reason::Paused, PAUSED.to_owned());
+            self.tell_unknown(&pass, &paused, &mut report).await;
+            self.note_visit(&pass, false);
+            return report;
+        }
         let function = match phase {
             Phase::Gone | Phase::Finalize => Function::Finalize,
             Phase::Reconcile { add_finalizer: false } => Function::Reconcile,
@@ -153,7 +169,9 @@ impl Reconciler {
             }
             Err(error) => (None, Err(error)),
         };
+        let is_complete = matches!(result, (_, Ok(_))) && pass.held.is_empty();
         self.conclude(&pass, function, result, &mut report).await;
+        self.note_visit(&pass, is_complete);
         report
     }
 
@@ -165,6 +183,7 @@ impl Reconciler {
             report.seen = Some(pass.seen());
             let failed = Err(Error::Panicked(said.to_owned()));
             self.conclude(&pass, Function::Reconcile, (None, failed), &mut report).await;
+            self.note_visit(&pass, false);
         }
         report
     }
@@ -188,6 +207,10 @@ impl Reconciler {
             self.forget(&plugin, reference);
             return None;
         };
+        let plugin = match plugin.of(&parent) {
+            tried if Arc::ptr_eq(tried, &plugin) => plugin,
+            tried => tried.clone(),
+        };
         let (after, reference) = (snapshot.clone(), reference.clone());
         let attempt = request.attempt;
         Some(Pass { plugin, parent, snapshot, after, reference, attempt, held: Vec::new() })
@@ -196,6 +219,11 @@ impl Reconciler {
     /// What is kept of a parent goes with it.
     fn forget(&self, plugin: &ActivePlugin, reference: &ParentRef) {
         self.memos.forget(reference);
+        for version in plugin.versions() {
+            if version.probation.as_ref().is_some_and(|probation| probation.forget(&reference.parent)) {
+                self.pending.add(&plugin.name);
+            }
+        }
         if plugin.shortfalls.forget(&reference.parent) {
             self.pending.add(&plugin.name);
         }

@@ -103,6 +103,20 @@ reasons! {
     ParentClaimed,
     /// A plugin: the parent kind has no status subresource, or takes not all of the status.
     StatusUnsupported,
+    /// A plugin: a new version is on its way to its objects.
+    RollingOut,
+    /// A plugin: a new version waits until somebody has approved it.
+    AwaitingApproval,
+    /// A plugin: a new version is tried on a part of the objects.
+    Canary,
+    /// A plugin: a new version would delete children of more objects than it may by itself.
+    Held,
+    /// A plugin: a version failed on objects that the one before handles, which serves again.
+    RolledBack,
+    /// A plugin: the source holds another version than the one that its `Plugin` allows.
+    DigestMismatch,
+    /// A plugin: an earlier version that is asked for is not kept.
+    VersionMissing,
 
     /// An event: children were created.
     Created,

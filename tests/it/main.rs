@@ -37,6 +37,7 @@ mod quiet;
 mod readiness;
 mod restart;
 mod robustness;
+mod rollouts;
 mod scopes;
 mod status;
 mod status_shapes;

@@ -12,6 +12,10 @@ use crate::{
 };
 use std::{cmp::Reverse, collections::HashSet, sync::Arc};
 
+/// Why a child is not deleted yet that a new version of the plugin does not plan.
+const HELD: &str = "is no longer planned by the plugin's new version, which would delete children of too many objects \
+                    and waits for approval";
+
 /// Proof that every child of a plan is in place; only [`Complete::proven`] makes one.
 pub struct Complete<'a> {
     plan: &'a Plan,
@@ -44,7 +48,14 @@ pub struct Pruned {
 /// applying.
 ///
 /// With `keeps_children` only what was owned of others' objects is given back.
-pub async fn children(context: Context<'_>, complete: Complete<'_>, keeps_children: bool) -> Pruned {
+///
+/// `may_prune` is asked before the first child is deleted; if it says no, all of them are held.
+pub async fn children(
+    context: Context<'_>,
+    complete: Complete<'_>,
+    keeps_children: bool,
+    may_prune: impl FnOnce() -> bool,
+) -> Pruned {
     let Context { snapshot, sources, plugin, parent, .. } = context;
     let is_planned = |key: &ObjectKey| {
         let fields = complete.plan.children.iter().filter(|child| child.options.fields);
@@ -56,7 +67,11 @@ pub async fn children(context: Context<'_>, complete: Complete<'_>, keeps_childr
     }
     let labelled = sources.children.values().flat_map(|(watch, _)| snapshot.children(watch, &parent.uid));
     let unplanned = unplanned(labelled, complete.plan, plugin, parent);
-    let (going, held) = by_wave(&unplanned);
+    let (going, mut held) = by_wave(&unplanned);
+    if !going.is_empty() && !may_prune() {
+        held.extend(going.into_iter().map(|child| (child.key.clone(), HELD.to_owned())));
+        return Pruned { given_back, held, error, ..Pruned::default() };
+    }
     let mut pruned = Pruned { given_back, held, error, ..Pruned::default() };
     if let Some(first) = going.first()
         && let Err(error) = check_current(context, &first.key).await

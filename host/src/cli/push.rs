@@ -53,7 +53,8 @@ pub struct Args {
     no_check: bool,
 }
 
-fn parse_duration(text: &str) -> Result<Duration, String> {
+/// A duration as people write it.
+pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
     let duration: jiff::SignedDuration =
         text.parse().map_err(|_| "a duration is like 90s or 2m".to_owned())?;
     Duration::try_from(duration).map_err(|_| "a duration is not negative".to_owned())

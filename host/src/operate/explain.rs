@@ -74,7 +74,7 @@ impl Explain {
         let mut told = Vec::new();
         for plugin in &plugins {
             if let Some(object) = snapshot.get(&plugin.parents, namespace, &question.name) {
-                told.push(self.plugin(plugin, object, &snapshot, now));
+                told.push(self.plugin(plugin.of(object), object, &snapshot, now));
                 parent = Some(object);
             }
         }

@@ -88,6 +88,8 @@ pub struct Metrics {
     kind_changes: Counter,
     plugin_info: Family<PluginVersion, Gauge>,
     swap_seconds: Histogram,
+    rollout_seconds: Histogram,
+    rollbacks: Counter,
     api_requests: Family<Request, Counter>,
 }
 
@@ -126,6 +128,8 @@ impl Metrics {
             kind_changes: Counter::default(),
             plugin_info: Family::default(),
             swap_seconds: pass_seconds(),
+            rollout_seconds: pass_seconds(),
+            rollbacks: Counter::default(),
             api_requests: Family::default(),
         };
         for verb in VERBS {
@@ -202,6 +206,16 @@ impl Metrics {
             "plugin_swap_seconds",
             "Time from new content to its version in force",
             self.swap_seconds.clone(),
+        );
+        r.register(
+            "plugin_rollout_seconds",
+            "Time from a version in force to all objects planned by it",
+            self.rollout_seconds.clone(),
+        );
+        r.register(
+            "plugin_rollbacks",
+            "Versions taken back because they failed where the one before does not",
+            self.rollbacks.clone(),
         );
         r.register(
             "api_requests",
@@ -418,6 +432,16 @@ impl Metrics {
     /// So long after its content was seen, a version was in force.
     pub fn plugin_swapped(&self, time: Duration) {
         self.swap_seconds.observe(time.as_secs_f64());
+    }
+
+    /// So long after it came into force, a version had planned all objects.
+    pub fn plugin_rolled_out(&self, time: Duration) {
+        self.rollout_seconds.observe(time.as_secs_f64());
+    }
+
+    /// A version was taken back.
+    pub fn plugin_rolled_back(&self) {
+        self.rollbacks.inc();
     }
 
     /// A plugin is no longer in force: what was counted for it goes.

@@ -4,12 +4,14 @@ use crate::{
     config::Limits,
     decide::guest::{CallError, Guest, LoadError, engine::Engine, inspect},
     manifest::{self, Manifest},
-    plugins::source::Component,
+    plugins::{ActivePlugin, source::Component},
     report::Reason,
 };
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+use tokio::time::Instant;
 
 /// A version that could serve.
+#[derive(Clone)]
 pub struct Version {
     /// sha256 of the component.
     pub digest: Arc<str>,
@@ -17,6 +19,18 @@ pub struct Version {
     pub manifest: Arc<Manifest>,
     /// Its code.
     pub guest: Guest,
+    /// When its loading began.
+    pub seen: Instant,
+    /// The component, until it is kept in the cluster.
+    pub bytes: Arc<Mutex<Option<Vec<u8>>>>,
+}
+
+impl Version {
+    /// The version of a plugin in force.
+    pub fn of(plugin: &ActivePlugin) -> Self {
+        let ActivePlugin { digest, manifest, guest, .. } = plugin.clone();
+        Self { digest, manifest, guest, seen: Instant::now(), bytes: Arc::default() }
+    }
 }
 
 /// Why a version is refused.
@@ -67,18 +81,29 @@ fn inspect_reason(error: &inspect::Error) -> Reason {
 /// Loads a component; nothing of it is in force yet.
 ///
 /// # Errors
-/// What stands against it, in words its author can act on.
+/// Its digest, and what stands against it, in words its author can act on.
 pub async fn version(
     engine: &Engine,
-    component: &Component,
+    component: Component,
     limits: &Limits,
     sensitive_kinds: &[String],
-) -> Result<Version, Error> {
-    let guest = Guest::load(engine, &component.digest, &component.bytes, limits).await?;
-    let manifest = guest.describe(limits).await.map_err(LoadError::Describe)?;
-    let manifest = Manifest::parse(&manifest)?;
-    manifest.permit(sensitive_kinds)?;
-    Ok(Version { digest: component.digest.as_str().into(), manifest: Arc::new(manifest), guest })
+) -> Result<Version, (String, Error)> {
+    let seen = Instant::now();
+    let Component { digest, bytes, .. } = component;
+    let load = async {
+        let guest = Guest::load(engine, &digest, &bytes, limits).await?;
+        let manifest = guest.describe(limits).await.map_err(LoadError::Describe)?;
+        let manifest = Manifest::parse(&manifest)?;
+        manifest.permit(sensitive_kinds)?;
+        Ok((guest, Arc::new(manifest)))
+    };
+    match load.await {
+        Ok((guest, manifest)) => {
+            let bytes = Arc::new(Mutex::new(Some(bytes)));
+            Ok(Version { digest: digest.into(), manifest, guest, seen, bytes })
+        }
+        Err(error) => Err((digest, error)),
+    }
 }
 
 #[cfg(test)]

@@ -25,12 +25,84 @@ pub struct PluginSpec {
     /// Switches the plugin off: its objects stay as they are until this is false again.
     #[serde(default)]
     pub paused: bool,
+    /// Where its component is; absent means the ConfigMap of the plugin's name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<PluginSource>,
+    /// The only version that may come into force, by sha256 of its component: any other content is refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = r"^(sha256:)?[0-9a-f]{64}$"))]
+    pub digest: Option<String>,
+    /// How a new version comes into force.
+    #[serde(default)]
+    pub rollout: RolloutStrategy,
+    /// Which objects a new version is tried on first, with `rollout: Canary`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub canary: Option<Canary>,
+    /// The version that an operator has approved, by sha256 of its component: no preview, trial, failure or budget
+    /// holds it back. `oarlock approve` sets it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = r"^(sha256:)?[0-9a-f]{64}$"))]
+    pub approved: Option<String>,
+    /// An earlier version, as long as the source holds the one that it replaces. `oarlock rollback` sets it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rollback: Option<Rollback>,
+    /// Earlier versions that are kept, to go back to; 3 if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 20))]
+    pub history_limit: Option<i32>,
     /// What its calls may use; absent means the host's standard.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<PluginLimits>,
     /// What it may do beyond what every plugin may.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub permissions: Option<PluginPermissions>,
+}
+
+/// Where a plugin's component is.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct PluginSource {
+    /// A ConfigMap in the host's namespace with the label `oarlock.dev/plugin`.
+    pub config_map: String,
+}
+
+/// How a new version comes into force.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
+pub enum RolloutStrategy {
+    /// At once, on a few objects first and then on ever more.
+    #[default]
+    Automatic,
+    /// When somebody has approved it; until then the `Plugin` says what it would change.
+    Preview,
+    /// On the objects that `canary` selects, and on all others when it has done well there for a time.
+    Canary,
+}
+
+/// Which objects a new version is tried on first, and for how long. Without a selector or a percentage it is a tenth.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct Canary {
+    /// So many of 100 objects, always the same ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 100))]
+    pub percent: Option<i32>,
+    /// Objects with these labels, such as `stage=test`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label_selector: Option<String>,
+    /// How long it has to do well, in seconds; 600 if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 2_592_000))]
+    pub seconds: Option<i32>,
+}
+
+/// An earlier version in the place of another.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct Rollback {
+    /// sha256 of the component that is replaced. Once the source holds another, this is without effect.
+    pub from: String,
+    /// sha256 of the component in force instead: one of `status.history`.
+    pub to: String,
 }
 
 /// What a plugin may do beyond what every plugin may.
@@ -70,13 +142,26 @@ pub struct PluginStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
     /// `Ready`: a version is in force and all its kinds are watched. `Loaded`: the ConfigMap holds a version that
-    /// was accepted. `Degraded`, only while true: the status of its parents cannot be written, or not all of it.
+    /// was accepted. `Progressing`, only while true: a new version is on its way to its objects, or waits for
+    /// somebody. `Degraded`, only while true: the status of its parents cannot be written, or not all of it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<PluginCondition>,
+    /// sha256 of the component that the source holds, if it was accepted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source_digest: Option<String>,
     /// The version in force.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub active: Option<ActiveVersion>,
+    /// The version that stands in the ConfigMap and is not, or not wholly, in force yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub candidate: Option<CandidateVersion>,
+    /// Versions that were in force before and are kept, the latest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub history: Vec<EarlierVersion>,
+    /// What it watches.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub watches: Vec<WatchedKind>,
     /// The content that stands in the ConfigMap and was refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<RefusedVersion>,
@@ -124,6 +209,51 @@ pub struct ActiveVersion {
     pub version: String,
     /// The kind it reconciles: `Website (demo.oarlock.dev/v1)`.
     pub parent: String,
+    /// Whether it has gone through its probation: it has planned all its objects, and did well for a time.
+    #[serde(default)]
+    pub settled: bool,
+}
+
+/// A version that is not, or not wholly, in force yet.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct CandidateVersion {
+    /// sha256 of the component.
+    pub digest: String,
+    /// Its first twelve digits, for tables.
+    pub short_digest: String,
+    /// The version that the manifest states.
+    pub version: String,
+    /// How it comes into force.
+    pub rollout: RolloutStrategy,
+    /// What it would change, or what it does so far.
+    pub message: String,
+}
+
+/// A version that was in force before and is kept.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct EarlierVersion {
+    /// sha256 of the component.
+    pub digest: String,
+    /// The version that the manifest states.
+    pub version: String,
+}
+
+/// A kind that is watched for a plugin.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct WatchedKind {
+    /// As `apiVersion kind`.
+    pub kind: String,
+    /// Narrowed to one namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// Narrowed by labels.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label_selector: Option<String>,
+    /// `Live`, `Listing`, `Missing`, `Forbidden` or `Failing`.
+    pub state: String,
 }
 
 /// Content that was refused.

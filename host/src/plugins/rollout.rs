@@ -4,37 +4,38 @@
 //! compiled once more, not ten times. A version that is refused changes nothing: the last good one serves on.
 
 mod activate;
+mod choice;
+mod choose;
 mod claims;
 mod degraded;
 mod end;
+mod history;
 mod kinds;
+mod known;
 mod obstacle;
 mod pending;
 mod say;
+mod serve;
 mod settings;
 mod taken;
+mod trial;
 
 pub use pending::Pending;
 
 use end::Ended;
+use known::{Candidate, Known};
 use obstacle::{Failing, steady};
+use serve::Terms;
 use taken::Refused;
 
-use super::{
-    ActivePlugin, ConditionTypes, FieldKinds, Registry,
-    load::{self, Version},
-    selection_watch,
-    shortfalls::Shortfalls,
-    source,
-};
+use super::{Registry, load, source};
 use crate::{
     act::events::Events,
     clock::Clock,
-    config::{Config, Limits},
+    config::Config,
     decide::guest::engine::Engine,
     dispatch::Dispatch,
-    manifest::Manifest,
-    object::{Gvk, Object, ObjectKey, field_manager},
+    object::{Gvk, Object, ObjectKey},
     observe::{
         cache::Cache,
         client::{self, Client, Scope},
@@ -43,14 +44,12 @@ use crate::{
         watch::{WatchKey, Watches},
     },
     operate::metrics::Metrics,
-    report::Reason,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
     time::Duration,
 };
-use tokio::time::Instant;
 use tracing::warn;
 
 /// The label that makes a ConfigMap a plugin.
@@ -109,37 +108,6 @@ pub struct Rollout {
     pub pending: Arc<Pending>,
 }
 
-/// What is known of one plugin between two looks.
-#[derive(Default)]
-struct Known {
-    /// When its ConfigMap was created: the older of two plugins for one parent kind wins (rule P5).
-    created: Box<str>,
-    /// The last version that was accepted.
-    version: Option<Version>,
-    /// The content that was refused: not tried again until it changes.
-    refused: Option<Refused>,
-    /// The watches it wants.
-    watches: BTreeSet<WatchKey>,
-    /// Whether all of them had been listed at the last look.
-    synced: bool,
-    /// How often what they have had been doubted by then.
-    doubts: u64,
-    /// See [`ActivePlugin::condition_types`].
-    condition_types: Arc<ConditionTypes>,
-    /// See [`ActivePlugin::field_kinds`].
-    field_kinds: Arc<FieldKinds>,
-    /// See [`ActivePlugin::shortfalls`]; of the version in force.
-    shortfalls: Arc<Shortfalls>,
-    /// When its parents began to be planned.
-    begun: Option<Instant>,
-    /// When the content of `version` was first looked at, until it is in force.
-    seen: Option<Instant>,
-    /// Which of its watches fail, and since when.
-    failing: Failing,
-    /// Versions that are no longer in force and may have left finalizers on their parents.
-    ended: Vec<Ended>,
-}
-
 /// Why a plugin could not be settled now: an answer of the API server. It is looked at again.
 type Error = client::Error;
 
@@ -159,10 +127,14 @@ impl Rollout {
                 // Listing them ends with a change of state, which brings us back here.
                 continue;
             }
-            let names = names.unwrap_or_else(|| {
-                let found = snapshot.list(&config_maps, None).chain(snapshot.list(&plugins_watch(), None));
-                found.map(|object| object.key.name.clone()).chain(known.keys().cloned()).collect()
-            });
+            let names = match names {
+                Some(names) => self.with_users(names),
+                None => {
+                    let found =
+                        snapshot.list(&config_maps, None).chain(snapshot.list(&plugins_watch(), None));
+                    found.map(|object| object.key.name.clone()).chain(known.keys().cloned()).collect()
+                }
+            };
             for name in names {
                 let settle = self.settle(&name, &mut known);
                 let settled = tokio::select! {
@@ -182,38 +154,65 @@ impl Rollout {
         }
     }
 
+    /// With the plugins whose source is a ConfigMap of another name.
+    fn with_users(&self, mut names: BTreeSet<Arc<str>>) -> BTreeSet<Arc<str>> {
+        let snapshot = self.cache.snapshot();
+        let users = snapshot.list(&plugins_watch(), None);
+        let users = users.filter(|plugin| names.contains(&*settings::source(plugin)));
+        let users: Vec<_> = users.map(|plugin| plugin.key.name.clone()).collect();
+        names.extend(users);
+        names
+    }
+
     async fn settle(&self, name: &Arc<str>, all: &mut BTreeMap<Arc<str>, Known>) -> Result<(), Error> {
-        let Some(config_map) = self.source(name) else { return self.end(name, all).await };
-        let settings = match self.cache.snapshot().get(&plugins_watch(), None, name) {
-            Some(settings) => settings.clone(),
-            None => self.create(name).await?,
+        let settings = self.cache.snapshot().get(&plugins_watch(), None, name).cloned();
+        let source =
+            self.source(settings.as_deref().map_or_else(|| name.to_string(), settings::source).as_str());
+        let settings = match (settings, &source) {
+            (Some(settings), Some(_)) => settings,
+            // What an operator has made stands for itself; what was made here goes with its ConfigMap (rule D4).
+            (Some(settings), None) if !settings.is_terminating() && !settings::is_made_here(&settings) => {
+                settings
+            }
+            (None, Some(_)) if !self.is_used(name) => self.create(name).await?,
+            _ => return self.end(name, all).await,
         };
         if settings.is_terminating() {
             // It is made anew once it is gone, which is a change.
             return Ok(());
         }
-        let spec = settings::spec(&settings);
-        let limits = settings::limits(&self.config.limits, &spec);
+        let terms = Terms::of(&self.config.limits, &settings);
         let known = all.entry(name.clone()).or_default();
-        known.created = config_map.created.clone();
-        let allowed = spec.permissions.clone().unwrap_or_default().sensitive_kinds;
-        let taken = self.take_in(known, &config_map, &limits, &allowed).await;
-        if self.source(name).is_none_or(|source| source.body_hash != config_map.body_hash) {
-            // Loading takes its time. What came meanwhile is looked at next; what it replaces must not serve first.
-            return Ok(());
+        self.remember(known, &settings);
+        if let Some(config_map) = &source {
+            known.created = config_map.created.clone();
+            let taken = self.take_in(known, config_map, &terms).await;
+            if self.source(&config_map.key.name).is_none_or(|source| source.body_hash != config_map.body_hash)
+            {
+                // Loading takes its time. What came meanwhile is looked at next; what it replaces must not serve first.
+                return Ok(());
+            }
+            match taken {
+                Ok(version) => (known.content, known.refused) = (Some(version), None),
+                Err(refused) => {
+                    known.content = None;
+                    self.refuse(name, known, refused, &settings, config_map);
+                }
+            }
+        } else {
+            (known.content, known.refused) = (None, None);
         }
-        if let Err(refused) = taken {
-            self.refuse(name, known, refused, &settings, &config_map);
-        }
+        self.choose(name, known, &settings, &terms).await?;
         // What was allowed when it came into force may not be any more.
-        if known.version.as_ref().is_some_and(|version| version.manifest.permit(&allowed).is_err()) {
+        if known.version.as_ref().is_some_and(|version| version.manifest.permit(&terms.allowed).is_err()) {
             known.version = None;
             self.deactivate(name, all);
         }
         let known = all.entry(name.clone()).or_default();
-        let Some(manifest) = known.version.as_ref().map(|version| version.manifest.clone()) else {
-            return self.say(name, &settings, known, None, &say::State::Nothing).await;
-        };
+        if known.version.is_none() {
+            let state = if source.is_some() { say::State::Nothing } else { say::State::Gone };
+            return self.say(name, &settings, known, None, &state).await;
+        }
         // The older of two plugins that write the status of one parent kind wins (rule P5).
         if let Some(winner) = claims::older_claim(name, all) {
             self.deactivate(name, all);
@@ -225,10 +224,10 @@ impl Rollout {
         if let Some(loser) = claims::younger_in_force(name, all, &self.registry) {
             self.deactivate(&loser, all);
         }
-        self.serve(name, all, manifest, &config_map, settings, spec.paused, limits).await
+        self.serve(name, all, settings, terms, source.as_deref()).await
     }
 
-    /// A plugin's ConfigMap, unless it is on its way out.
+    /// A ConfigMap that holds a component, unless it is on its way out.
     fn source(&self, name: &str) -> Option<Arc<Object>> {
         let snapshot = self.cache.snapshot();
         let namespace = &self.config.namespace;
@@ -236,120 +235,10 @@ impl Rollout {
         found.filter(|config_map| !config_map.is_terminating()).cloned()
     }
 
-    /// Puts the version that was taken in in force, once everything it needs is there.
-    #[allow(clippy::too_many_arguments, reason = "one step of `settle`, which has all of these")]
-    async fn serve(
-        &self,
-        name: &Arc<str>,
-        all: &mut BTreeMap<Arc<str>, Known>,
-        manifest: Arc<Manifest>,
-        config_map: &Object,
-        settings: Arc<Object>,
-        paused: bool,
-        limits: Limits,
-    ) -> Result<(), Error> {
-        let kinds = say::kinds(&settings, &manifest);
-        self.doubt(name);
-        let known = all.entry(name.clone()).or_default();
-        known.field_kinds.add(say::from_texts(&say::recorded(&settings).field_kinds));
-        let field_kinds = known.field_kinds.all();
-        let resolved = self.resolve(name, &manifest, &kinds, &field_kinds).await?;
-        let known = all.entry(name.clone()).or_default();
-        let unwanted = self.acquire(name, known, &resolved.watches);
-
+    /// Whether a ConfigMap is the source of a plugin of another name: then it is none by itself.
+    fn is_used(&self, config_map: &str) -> bool {
         let snapshot = self.cache.snapshot();
-        let needed = resolved.watches.difference(&resolved.brought);
-        let unsynced: Vec<_> = needed.filter(|watch| !snapshot.is_synced(watch)).collect();
-        let doubts = snapshot.doubts(&resolved.watches);
-        let serving = self.registry.now().plugins.get(name).cloned();
-        self.note_failing(name, known);
-        let needed = resolved.watches.difference(&resolved.brought);
-        let settled = needed.filter(|watch| !resolved.returning.contains(*watch));
-        let of_watches = || self.obstacle(&known.failing, settled, &manifest);
-        let obstacle = resolved.obstacle.or_else(of_watches);
-        let is_ready = unsynced.is_empty() && obstacle.is_none();
-        let waits_for = obstacle.clone().unwrap_or_else(|| self.waits_for(&unsynced, &manifest));
-        known.begin(serving.as_deref(), is_ready, &settings);
-        if let (Some((parent_kind, sources)), Some(version)) = (resolved.ready, &known.version)
-            && (is_ready || gives_way(serving.as_deref(), version))
-        {
-            // Before the first write: where that may be found must outlive this process (A6).
-            let recorded = say::recorded(&settings);
-            let is_parent_recorded =
-                recorded.active.and_then(|active| active.parent()).as_ref() == Some(&manifest.parent.gvk);
-            let are_kinds_recorded =
-                kinds.len() <= recorded.kinds.len() && field_kinds.len() <= recorded.field_kinds.len();
-            if !is_parent_recorded || !are_kinds_recorded {
-                self.record(&settings, version, &kinds, &field_kinds).await?;
-            }
-            let parents = selection_watch(&manifest.parent);
-            let active = ActivePlugin {
-                name: name.clone(),
-                digest: version.digest.clone(),
-                manager: field_manager(name),
-                guest: version.guest.clone(),
-                limits,
-                parents: parents.clone(),
-                parent_kind,
-                sources: Arc::new(sources),
-                paused,
-                obstacle: steady(obstacle, serving.as_ref().and_then(|serving| serving.obstacle.as_ref())),
-                condition_types: known.condition_types.clone(),
-                field_kinds: known.field_kinds.clone(),
-                shortfalls: known.shortfalls.clone(),
-                manifest,
-            };
-            let swapped = serving.as_ref().is_some_and(|serving| serving.digest != active.digest);
-            let said = swapped.then(|| say::swapped(&active, config_map));
-            let is_anew = !known.synced || known.doubts != doubts;
-            self.activate(active, serving.as_deref(), is_ready && is_anew);
-            if let Some(said) = said {
-                self.events.publish(&settings, &said);
-            }
-            // Parents of another kind are nobody's any more.
-            let ended = serving.filter(|serving| serving.parents != parents);
-            known.ended.extend(ended.map(|serving| Ended::of(&serving)));
-            if let Some(seen) = known.seen.take() {
-                self.metrics.plugin_swapped(seen.elapsed());
-            }
-            for watch in unwanted {
-                self.release(name, &watch);
-                known.watches.remove(&watch);
-            }
-        } else if let Some(serving) = serving {
-            self.note_obstacle(&known.failing, &serving);
-        }
-        known.synced = is_ready;
-        if is_ready {
-            known.doubts = doubts;
-        }
-        self.look_again(name, &settings, known);
-        self.release_ended(known).await?;
-        let state = match (paused, is_ready) {
-            (true, _) => say::State::Paused,
-            (false, true) => say::State::Serving,
-            // The first list takes a moment: what a start finds said already stands until it is known better.
-            (false, false) if waits_for.0 == Reason::Syncing && settings.status.is_some() => return Ok(()),
-            (false, false) => say::State::Syncing(waits_for),
-        };
-        let settings = self.current(&settings);
-        self.say(name, &settings, known, Some(&kinds), &state).await
-    }
-
-    /// Begins the watches that a plugin wants; those it has and does not want any more.
-    fn acquire(&self, name: &str, known: &mut Known, wanted: &BTreeSet<WatchKey>) -> Vec<WatchKey> {
-        for watch in wanted.difference(&known.watches) {
-            self.watches.acquire(name, watch);
-        }
-        let unwanted = known.watches.difference(wanted).cloned().collect();
-        known.watches.extend(wanted.iter().cloned());
-        unwanted
-    }
-
-    /// The plugin's `Plugin`, as the cache has it by now: own writes are in it.
-    fn current(&self, settings: &Arc<Object>) -> Arc<Object> {
-        let snapshot = self.cache.snapshot();
-        snapshot.get(&plugins_watch(), None, &settings.key.name).unwrap_or(settings).clone()
+        snapshot.list(&plugins_watch(), None).any(|plugin| settings::source(plugin) == config_map)
     }
 
     /// Makes the `Plugin` of a bare ConfigMap.
@@ -358,7 +247,7 @@ impl Rollout {
         let key = ObjectKey { gvk: plugin_gvk(), namespace: None, name: name.into() };
         let body = serde_json::json!({
             "apiVersion": plugin_gvk().api_version(), "kind": "Plugin",
-            "metadata": {"name": name}, "spec": {},
+            "metadata": {"name": name, "annotations": {settings::MADE_HERE: "true"}}, "spec": {},
         });
         let apply =
             client::Apply { manager: say::MANAGER, force: false, status: false, body: &body.to_string() };
@@ -366,9 +255,4 @@ impl Rollout {
         self.cache.wrote(object.clone());
         Ok(Arc::new(object))
     }
-}
-
-/// What serves goes on until everything the new version needs is there, unless it is the same or never served.
-fn gives_way(serving: Option<&ActivePlugin>, to: &Version) -> bool {
-    serving.is_none_or(|serving| serving.digest == to.digest || !serving.is_complete())
 }

@@ -170,6 +170,16 @@ pub fn digest(bytes: &[u8]) -> String {
     })
 }
 
+/// The ConfigMaps that hold a component, those that others wait for last.
+pub fn pack(name: &str, bytes: &[u8]) -> Vec<serde_json::Value> {
+    let packed = zstd::encode_all(bytes, 19).unwrap_or_default();
+    let entry = base64::engine::general_purpose::STANDARD.encode(packed);
+    vec![serde_json::json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name},
+        "binaryData": {"plugin.wasm.zst": entry},
+    })]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -47,7 +47,17 @@ impl Reconciler {
         self.undo_if_ended(pass, context).await?;
         let is_applied = applied.is_complete();
         let pruned = match Complete::proven(&planned.plan, &applied) {
-            Some(complete) => prune::children(context, complete, is_orphaning).await,
+            Some(complete) => {
+                let may_prune = || {
+                    let probation = pass.plugin.probation.as_ref().filter(|_| !pass.parent.is_terminating());
+                    let may_prune = probation.is_none_or(|probation| probation.may_prune(&pass.parent.key));
+                    if !may_prune {
+                        self.pending.add(&pass.plugin.name);
+                    }
+                    may_prune
+                };
+                prune::children(context, complete, is_orphaning, may_prune).await
+            }
             None => Pruned::default(),
         };
         applied.written.iter().for_each(|object| pass.after.wrote(object));

@@ -14,6 +14,7 @@ use crate::{
         cache::Snapshot,
         reads::{Answer, Check, Memo, Planned, View},
     },
+    plugins::ActivePlugin,
     report::{Reason, Report, StatusWrite},
 };
 use std::{
@@ -64,6 +65,9 @@ impl Reconciler {
                 Plan::check(raw, parent, manifest, &plugin.sources, &self.config.namespace, &plugin.limits);
             plan.map(|plan| Planned { plan: Arc::new(plan), done }).map_err(Unplanned::Plan)
         });
+        if let Err(unplanned) = &checked {
+            self.compare(pass, function, unplanned).await;
+        }
         let answer = checked.map_err(Arc::new);
         let memo = Memo {
             digest: plugin.digest.clone(),
@@ -126,7 +130,11 @@ impl Reconciler {
     }
 
     fn view(&self, pass: &Pass, snapshot: Snapshot, parent: Arc<Object>) -> View {
-        let plugin = &pass.plugin;
+        self.view_of(&pass.plugin, snapshot, parent)
+    }
+
+    /// What a version sees.
+    pub(super) fn view_of(&self, plugin: &ActivePlugin, snapshot: Snapshot, parent: Arc<Object>) -> View {
         View::new(
             snapshot,
             parent,

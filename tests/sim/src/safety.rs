@@ -9,7 +9,8 @@ use crate::{
     faults::{Fault, Rule},
     rest,
     scenario::{Action, PARENTS, PLAIN, SCRIPTED, Scenario, Step},
-    world::HOST,
+    simulation::{Note, START},
+    world::{HOST, HOST_NAMESPACE},
 };
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -35,10 +36,15 @@ type Child = (String, String);
 ///
 /// # Errors
 /// What is wrong with it.
-pub fn check(scenario: &Scenario, records: &[Record]) -> Result<()> {
+pub fn check(scenario: &Scenario, records: &[Record], notes: &[Note]) -> Result<()> {
     let is_stale = |step: &Step| matches!(&step.action, Action::Inject(Rule { fault: Fault::Stale, .. }));
     let mut judge = Judge { is_stale: scenario.steps.iter().any(is_stale), ..Judge::default() };
-    for record in records {
+    let mut starts = notes.iter().filter(|note| note.text == START).map(|note| note.after).peekable();
+    for (at, record) in records.iter().enumerate() {
+        while starts.next_if(|start| *start <= at).is_some() {
+            // A new host knows what it is answered, and nothing of what one before it has seen.
+            judge.parents.values_mut().filter(|_| judge.is_stale).for_each(|parent| parent.floor = 0);
+        }
         // What was known is of a world that never was.
         if record.user == ETCD {
             judge = Judge {
@@ -103,6 +109,9 @@ impl Judge {
         let resource = &*change.resource;
         if DEFINITIONS.contains(&resource) {
             return self.check_parent(record, change);
+        }
+        if change.key.0 == HOST_NAMESPACE {
+            return check_kept(change);
         }
         if CHILDREN.contains(&resource) {
             return match (&change.before, &change.after) {
@@ -200,6 +209,21 @@ impl Judge {
         }
         self.seen.entry(uid).or_default().push(Arc::clone(object));
     }
+}
+
+/// In its own namespace the host keeps versions of plugins, each once and for all, and lets go of them.
+fn check_kept(change: &Change) -> Result<()> {
+    let object = change.object();
+    let is_kept =
+        object["metadata"]["labels"]["oarlock.dev/version-of"].is_string() && object["immutable"] == true;
+    ensure!(
+        is_kept && *change.resource == *"configmaps",
+        "{} {} is not the host's",
+        change.resource,
+        change.key.1
+    );
+    ensure!(change.before.is_none() || change.after.is_none(), "a version that is kept was changed");
+    Ok(())
 }
 
 impl Parent {

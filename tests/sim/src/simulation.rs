@@ -92,6 +92,9 @@ impl Setting {
     }
 }
 
+/// What is noted of a host that starts.
+pub(crate) const START: &str = "the host starts";
+
 /// What happened beside requests, and after how many of these.
 #[derive(Clone, Debug)]
 pub struct Note {
@@ -185,8 +188,9 @@ pub fn run(setting: &Setting, scenario: &Scenario) -> Result<Ran> {
         Ran { records, notes, failure: failure.or(left) }
     });
     let panic = PANICS.take().first().map(|panic| Failure::new(Rule::NoPanic, panic));
-    let unsafe_write =
-        || safety::check(scenario, &ran.records).err().map(|error| Failure::new(Rule::Safe, error));
+    let unsafe_write = || {
+        safety::check(scenario, &ran.records, &ran.notes).err().map(|error| Failure::new(Rule::Safe, error))
+    };
     let failure = panic.or_else(unsafe_write).or(ran.failure);
     Ok(Ran { failure, ..ran })
 }
@@ -241,7 +245,7 @@ impl<'a> Run<'a> {
     }
 
     fn start(&mut self) {
-        self.note("the host starts");
+        self.note(START);
         let parts = self.setting.parts(&self.link, &self.clock, WORKERS, self.rng.u64(..));
         self.host = Some(start(parts));
     }

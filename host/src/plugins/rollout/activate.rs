@@ -13,12 +13,22 @@ impl Rollout {
                 || serving.paused != plugin.paused
                 || serving.limits != plugin.limits
                 || serving.parent_kind != plugin.parent_kind
+                // Approved: what was held back is not any more.
+                || serving.probation.is_some() && plugin.probation.is_none()
         });
         let moved = serving.is_none_or(|serving| {
             // With their scopes: a kind may be deleted and come back with another.
             (&serving.parents, &serving.sources) != (&plugin.parents, &plugin.sources)
         });
         let obstructed = serving.is_some_and(|serving| serving.obstacle != plugin.obstacle);
+        let tried = |plugin: &ActivePlugin| {
+            plugin.trial.as_ref().map(|trial| (trial.part.clone(), trial.plugin.digest.clone()))
+        };
+        let before = serving.and_then(tried);
+        let retried = serving.is_some() && tried(&plugin) != before;
+        let is_new = serving.is_none_or(|serving| serving.digest != plugin.digest);
+        // A new version comes to its objects wave by wave; those that were tried with another come back at once.
+        let in_waves = is_new && plugin.probation.is_some();
         let parents = plugin.parents.clone();
         if changed || moved {
             info!(
@@ -33,10 +43,10 @@ impl Rollout {
             // A kind that comes back may have another scope, and plans were checked against the one before.
             self.memos.forget_plugin(&name);
         }
-        if changed || moved || obstructed {
+        if changed || moved || obstructed || retried {
             self.registry.activate(plugin);
         }
-        if changed || moved || obstructed || synced {
+        if (changed || moved || obstructed || synced) && !in_waves || retried && before.is_some() {
             let snapshot = self.cache.snapshot();
             let trigger = if changed { Trigger::Plugin } else { Trigger::Listed };
             self.dispatch.add(

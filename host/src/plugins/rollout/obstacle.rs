@@ -36,7 +36,7 @@ impl Failing {
         left.filter(|left| !left.is_zero()).min()
     }
 
-    fn is_long(&self, key: &WatchKey, now: Instant) -> bool {
+    pub(super) fn is_long(&self, key: &WatchKey, now: Instant) -> bool {
         self.0.get(key).is_some_and(|since| now.saturating_duration_since(*since) >= PATIENCE)
     }
 

@@ -1,16 +1,23 @@
 //! What a `Plugin` says: its conditions and fields, and its events, in words an author can act on.
 
-use super::{Error, Known, Refused, Rollout, degraded, plugin_gvk};
+use super::{Candidate, Error, Known, Refused, Rollout, degraded, history, plugin_gvk};
 use crate::{
     act::{events::Event, status},
     decide::plan::{Condition, ConditionStatus},
     manifest::Manifest,
     object::{Gvk, Object},
-    observe::discovery::ConditionList,
-    plugins::{ActivePlugin, load::Version, source},
+    observe::{discovery::ConditionList, watch::WatchState},
+    plugins::{
+        ActivePlugin,
+        load::Version,
+        probation::FIRST_WAVE,
+        resource::{EarlierVersion, RefusedVersion, RolloutStrategy},
+        source,
+    },
     report::Reason,
 };
 use std::{collections::BTreeSet, fmt::Write as _, sync::Arc, time::Duration};
+use tokio::time::Instant;
 
 /// The field manager of what the host itself says.
 pub(super) const MANAGER: &str = "oarlock/host";
@@ -27,8 +34,8 @@ pub(super) enum State {
     Syncing((Reason, String)),
     /// Switched off.
     Paused,
-    /// In force, and everything it needs is there.
-    Serving,
+    /// In force, and everything it needs is there; but its ConfigMap may be gone.
+    Serving { has_source: bool },
 }
 
 impl Rollout {
@@ -44,7 +51,9 @@ impl Rollout {
         let status = settings.status.as_deref().and_then(|status| serde_json::from_str(status).ok());
         let mut fields: serde_json::Map<_, _> = status.unwrap_or_default();
         fields.retain(|name, _| !matches!(&**name, "conditions" | "observedGeneration"));
-        fields.insert("active".to_owned(), active(&version.digest, &version.manifest));
+        let recorded = recorded(settings).active.filter(|active| *active.digest == *version.digest);
+        let is_settled = recorded.is_some_and(|active| active.settled);
+        fields.insert("active".to_owned(), active(&version.digest, &version.manifest, is_settled));
         for (name, kinds) in [("kinds", kinds), ("fieldKinds", field_kinds)] {
             if !kinds.is_empty() {
                 fields.insert(name.to_owned(), texts(kinds).into());
@@ -72,9 +81,31 @@ impl Rollout {
         let recorded = recorded(settings);
         let mut fields = serde_json::Map::new();
         if let Some(plugin) = &in_force {
-            fields.insert("active".to_owned(), active(&plugin.digest, &plugin.manifest));
+            let is_settled = plugin.probation.is_none();
+            fields.insert("active".to_owned(), active(&plugin.digest, &plugin.manifest, is_settled));
         }
-        if let Some(refused) = &known.refused {
+        if let Some(content) = &known.content {
+            fields.insert("sourceDigest".to_owned(), (&*content.digest).into());
+        }
+        if let Some(candidate) = &known.candidate {
+            let Candidate { version, rollout, message, .. } = candidate;
+            fields.insert(
+                "candidate".to_owned(),
+                serde_json::json!({
+                    "digest": &*version.digest, "shortDigest": short(&version.digest),
+                    "version": version.manifest.version, "rollout": rollout, "message": message,
+                }),
+            );
+        }
+        let history = known.history.as_deref().unwrap_or(&recorded.history);
+        if !history.is_empty() {
+            fields.insert("history".to_owned(), history::texts(history).into());
+        }
+        let watches = self.watched(known);
+        if !watches.is_empty() {
+            fields.insert("watches".to_owned(), watches.into());
+        }
+        if let Some(refused) = known.refused.as_ref().or(known.failed.as_ref()) {
             fields.insert(
                 "refused".to_owned(),
                 serde_json::json!({
@@ -97,6 +128,7 @@ impl Rollout {
             }
         }
         let mut conditions = vec![ready(state, known, in_force.as_deref()), loaded(state, known)];
+        conditions.extend(progressing(known, in_force.as_deref()));
         conditions
             .extend(in_force.and_then(|plugin| degraded::condition(&plugin, settings, known.unproven())));
         let desired = status::Desired {
@@ -106,6 +138,29 @@ impl Rollout {
             observed_generation: settings.generation,
         };
         self.write(settings, &desired).await
+    }
+
+    /// What is watched for a plugin, and how each watch does.
+    fn watched(&self, known: &Known) -> Vec<serde_json::Value> {
+        let watched = known.watches.iter().filter_map(|watch| {
+            let scope = &watch.scope;
+            let state = match self.watches.state(watch)? {
+                WatchState::Missing(_) => "Missing",
+                WatchState::Forbidden(_) => "Forbidden",
+                // A moment without the API server is not worth a word.
+                WatchState::Failing(_) if known.failing.is_long(watch, Instant::now()) => "Failing",
+                WatchState::Failing(_) | WatchState::Live => "Live",
+                WatchState::Listing => "Listing",
+            };
+            let mut one = serde_json::json!({"kind": text(&watch.gvk), "state": state});
+            for (name, value) in [("namespace", &scope.namespace), ("labelSelector", &scope.label_selector)] {
+                if let Some(value) = value {
+                    one[name] = value.as_str().into();
+                }
+            }
+            Some(one)
+        });
+        watched.collect()
     }
 
     async fn write(&self, settings: &Object, desired: &status::Desired) -> Result<(), Error> {
@@ -131,13 +186,20 @@ fn has_atomic_conditions(plugin: &ActivePlugin) -> bool {
 
 fn ready(state: &State, known: &Known, in_force: Option<&ActivePlugin>) -> Condition {
     let (status, reason, message) = match state {
-        State::Serving => {
+        State::Serving { has_source } => {
             let version = known.version.as_ref().map(describe).unwrap_or_default();
-            (ConditionStatus::True, Reason::Active, format!("{version} serves"))
+            let gone = if *has_source { "" } else { ", though its ConfigMap is gone" };
+            (ConditionStatus::True, Reason::Active, format!("{version} serves{gone}"))
         }
-        State::Nothing => match &known.refused {
-            Some(refused) => (ConditionStatus::False, refused.reason, refused.message.clone()),
-            None => (ConditionStatus::False, Reason::Syncing, "the component is being loaded".to_owned()),
+        State::Nothing => match (&known.refused, &known.overruled, &known.candidate) {
+            (Some(refused), ..) => (ConditionStatus::False, refused.reason, refused.message.clone()),
+            (None, Some((reason, message)), _) => (ConditionStatus::False, *reason, message.clone()),
+            (None, None, Some(candidate)) => {
+                (ConditionStatus::False, Reason::AwaitingApproval, awaiting(candidate))
+            }
+            (None, None, None) => {
+                (ConditionStatus::False, Reason::Syncing, "the component is being loaded".to_owned())
+            }
         },
         State::Gone => (
             ConditionStatus::False,
@@ -157,9 +219,8 @@ fn ready(state: &State, known: &Known, in_force: Option<&ActivePlugin>) -> Condi
             if let (Some(serving), Some(version)) = (in_force, &known.version)
                 && serving.digest != version.digest
             {
-                let version = format!("version {} ({})", serving.manifest.version, short(&serving.digest));
                 // Writing to a String cannot fail.
-                let _ = write!(message, "; until then {version} serves on");
+                let _ = write!(message, "; until then {} serves on", self::version(serving));
             }
             (ConditionStatus::False, *reason, message)
         }
@@ -173,34 +234,76 @@ fn ready(state: &State, known: &Known, in_force: Option<&ActivePlugin>) -> Condi
 }
 
 fn loaded(state: &State, known: &Known) -> Condition {
-    match (&known.refused, &known.version, state) {
-        (Some(refused), serving, _) => {
-            let mut message = refused.message.clone();
-            if let Some(serving) = serving {
-                // Writing to a String cannot fail.
-                let _ = write!(message, "; {} serves on", describe(serving));
-            }
-            condition("Loaded", ConditionStatus::False, refused.reason, message)
+    let serves_on = |message: &str| {
+        let mut message = message.to_owned();
+        if let Some(serving) = &known.version {
+            // Writing to a String cannot fail.
+            let _ = write!(message, "; {} serves on", describe(serving));
         }
-        (None, Some(version), _) => condition(
-            "Loaded",
-            ConditionStatus::True,
-            Reason::Active,
-            format!("the ConfigMap holds {}", describe(version)),
-        ),
-        (None, None, State::Gone) => condition(
-            "Loaded",
-            ConditionStatus::False,
-            Reason::SourceMissing,
-            "its ConfigMap is gone".to_owned(),
-        ),
-        (None, None, _) => condition(
-            "Loaded",
-            ConditionStatus::Unknown,
-            Reason::Syncing,
-            "the component is being loaded".to_owned(),
-        ),
+        message
+    };
+    let (status, reason, message) = match (&known.refused, &known.failed, &known.overruled, &known.content) {
+        (Some(refused), ..) => (ConditionStatus::False, refused.reason, serves_on(&refused.message)),
+        (None, Some(failed), ..) => (ConditionStatus::False, failed.reason, failed.message.clone()),
+        (None, None, Some((reason, message)), _) => (ConditionStatus::False, *reason, serves_on(message)),
+        (None, None, None, Some(content)) => {
+            (ConditionStatus::True, Reason::Active, format!("the ConfigMap holds {}", describe(content)))
+        }
+        (None, None, None, None) if matches!(state, State::Gone | State::Serving { has_source: false }) => {
+            (ConditionStatus::False, Reason::SourceMissing, serves_on("its ConfigMap is gone"))
+        }
+        (None, None, None, None) => {
+            (ConditionStatus::Unknown, Reason::Syncing, "the component is being loaded".to_owned())
+        }
+    };
+    condition("Loaded", status, reason, message)
+}
+
+/// `Progressing`, while a new version is on its way.
+fn progressing(known: &Known, in_force: Option<&ActivePlugin>) -> Option<Condition> {
+    let is_true = |reason, message| Some(condition("Progressing", ConditionStatus::True, reason, message));
+    if let Some(candidate) = &known.candidate {
+        return match candidate.rollout {
+            RolloutStrategy::Canary => {
+                let message = format!("{}: {}", describe(&candidate.version), candidate.message);
+                is_true(Reason::Canary, message)
+            }
+            RolloutStrategy::Preview | RolloutStrategy::Automatic => {
+                is_true(Reason::AwaitingApproval, awaiting(candidate))
+            }
+        };
     }
+    let plugin = in_force?;
+    let probation = plugin.probation.as_ref()?;
+    if let Some(objects) = probation.held() {
+        return is_true(Reason::Held, held(plugin, objects));
+    }
+    let (visited, of) = probation.visits();
+    let is_under_way = visited < of && of > FIRST_WAVE;
+    is_under_way.then(|| {
+        let message = format!("{} is on its way: {visited} of {of} objects", version(plugin));
+        condition("Progressing", ConditionStatus::True, Reason::RollingOut, message)
+    })
+}
+
+fn awaiting(candidate: &Candidate) -> String {
+    let Candidate { version, message, .. } = candidate;
+    format!("{} waits for approval: {message}", describe(version))
+}
+
+/// Why a version is held, and what to do.
+pub(super) fn held(plugin: &ActivePlugin, objects: usize) -> String {
+    format!(
+        "{} is held: it would delete children of more objects than a new version may by itself, {objects} of them so \
+         far; see which with `oarlock diff {name}`, then `oarlock approve {name}` or `oarlock rollback {name}`",
+        version(plugin),
+        name = plugin.name
+    )
+}
+
+/// A version in force, in words.
+pub(super) fn version(plugin: &ActivePlugin) -> String {
+    format!("version {} ({})", plugin.manifest.version, short(&plugin.digest))
 }
 
 pub(super) fn condition(r#type: &str, status: ConditionStatus, reason: Reason, message: String) -> Condition {
@@ -211,13 +314,14 @@ fn describe(version: &Version) -> String {
     format!("version {} ({})", version.manifest.version, short(&version.digest))
 }
 
-fn short(digest: &str) -> &str {
+pub(super) fn short(digest: &str) -> &str {
     digest.get(..12).unwrap_or(digest)
 }
 
-/// The kinds that this plugin may have children of: those it declares, and those any version before declared.
-pub(super) fn kinds(settings: &Object, manifest: &Manifest) -> BTreeSet<Gvk> {
-    from_texts(&recorded(settings).kinds).chain(manifest.children.iter().cloned()).collect()
+/// The kinds that this plugin may have children of: those that its versions declare, and those any before declared.
+pub(super) fn kinds<'a>(recorded: &Recorded, versions: impl Iterator<Item = &'a Version>) -> BTreeSet<Gvk> {
+    let declared = versions.flat_map(|version| version.manifest.children.iter().cloned());
+    from_texts(&recorded.kinds).chain(declared).collect()
 }
 
 pub(super) fn from_texts(texts: &[String]) -> impl Iterator<Item = Gvk> {
@@ -226,7 +330,11 @@ pub(super) fn from_texts(texts: &[String]) -> impl Iterator<Item = Gvk> {
 }
 
 fn texts(kinds: &BTreeSet<Gvk>) -> Vec<String> {
-    kinds.iter().map(|gvk| format!("{} {}", gvk.api_version(), gvk.kind)).collect()
+    kinds.iter().map(text).collect()
+}
+
+fn text(gvk: &Gvk) -> String {
+    format!("{} {}", gvk.api_version(), gvk.kind)
 }
 
 /// What a `Plugin` remembers of the plugin's past.
@@ -239,21 +347,50 @@ pub(super) struct Recorded {
     /// As `apiVersion kind`.
     pub(super) field_kinds: Vec<String>,
     pub(super) active: Option<Active>,
+    pub(super) refused: Option<RefusedVersion>,
+    pub(super) history: Vec<EarlierVersion>,
+    conditions: Vec<Standing>,
 }
 
-fn active(digest: &str, manifest: &Manifest) -> serde_json::Value {
+#[derive(serde::Deserialize)]
+struct Standing {
+    r#type: String,
+    #[serde(default)]
+    reason: String,
+}
+
+impl Recorded {
+    /// Whether the version in force was held.
+    pub(super) fn is_held(&self) -> bool {
+        self.conditions.iter().any(|one| one.r#type == "Progressing" && one.reason == Reason::Held.as_str())
+    }
+
+    /// What was in force, as one of those before.
+    pub(super) fn earlier(&self) -> Option<EarlierVersion> {
+        let Active { digest, version, .. } = self.active.as_ref()?;
+        Some(EarlierVersion { digest: digest.clone(), version: version.clone() })
+    }
+}
+
+fn active(digest: &str, manifest: &Manifest, is_settled: bool) -> serde_json::Value {
     serde_json::json!({
         "digest": digest, "shortDigest": short(digest), "version": manifest.version,
-        "parent": manifest.parent.gvk.to_string(),
+        "parent": manifest.parent.gvk.to_string(), "settled": is_settled,
     })
 }
 
 /// What it had in force last.
 #[derive(serde::Deserialize)]
 pub(super) struct Active {
+    #[serde(default)]
+    pub(super) digest: String,
+    #[serde(default)]
+    pub(super) version: String,
     /// `Website (demo.oarlock.dev/v1)`.
     #[serde(default)]
     parent: String,
+    #[serde(default)]
+    pub(super) settled: bool,
 }
 
 impl Active {
@@ -279,14 +416,18 @@ pub(super) fn refused(refused: &Refused, config_map: &Object) -> Event {
     }
 }
 
-pub(super) fn swapped(plugin: &ActivePlugin, config_map: &Object) -> Event {
+pub(super) fn swapped(plugin: &ActivePlugin, config_map: Option<&Object>) -> Event {
     Event {
         warning: false,
         reason: Reason::Swapped.as_str().to_owned(),
         action: "Swap",
-        note: format!("version {} ({}) serves", plugin.manifest.version, short(&plugin.digest)),
-        related: Some((config_map.key.clone(), Some(config_map.version.clone()))),
+        note: format!("{} serves", version(plugin)),
+        related: config_map.map(|config_map| (config_map.key.clone(), Some(config_map.version.clone()))),
     }
+}
+
+pub(super) fn warning(reason: Reason, action: &'static str, note: String) -> Event {
+    Event { warning: true, reason: reason.as_str().to_owned(), action, note, related: None }
 }
 
 pub(super) fn missing(gvk: &Gvk) -> (Reason, String) {

@@ -2,9 +2,40 @@
 //!
 //! Never: I/O, clocks.
 
-use crate::{config::Limits, object::Object, plugins::resource::PluginSpec};
+use crate::{
+    config::Limits,
+    object::{Object, ParseSelectorError, Selector},
+    plugins::{
+        Part,
+        resource::{Canary, PluginSpec},
+    },
+};
 use std::time::Duration;
 use tracing::warn;
+
+/// On a `Plugin` that the host made for a bare ConfigMap.
+pub(super) const MADE_HERE: &str = "oarlock.dev/made-by-host";
+
+/// Whether the host made it, rather than an operator.
+pub(super) fn is_made_here(settings: &Object) -> bool {
+    settings.annotations.contains_key(MADE_HERE)
+}
+
+/// The name of the ConfigMap that holds its component.
+pub(super) fn source(settings: &Object) -> String {
+    spec(settings).source.map_or_else(|| settings.key.name.to_string(), |source| source.config_map)
+}
+
+/// The part of the objects that a new version is tried on first; a tenth unless it is said otherwise.
+///
+/// # Errors
+/// The selector is malformed.
+pub(super) fn part(canary: &Canary) -> Result<Part, ParseSelectorError> {
+    match &canary.label_selector {
+        Some(selector) => Selector::parse(selector).map(Part::Labels),
+        None => Ok(Part::Percent(canary.percent.unwrap_or(10).clamp(1, 100) as u64)),
+    }
+}
 
 /// The settings of a `Plugin`; the API server has validated them.
 pub(super) fn spec(settings: &Object) -> PluginSpec {

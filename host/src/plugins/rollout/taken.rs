@@ -1,15 +1,15 @@
 //! What a ConfigMap holds is taken in: the same as before, a new version, or what is refused.
 
-use super::{Known, Rollout, load, say, source};
+use super::{Known, Rollout, Terms, load, say, source};
 use crate::{
-    config::Limits,
     object::Object,
+    plugins::load::Version,
     report::{Reason, chain},
 };
 use std::{sync::Arc, time::Duration};
-use tokio::time::Instant;
 use tracing::info;
 
+/// What is not taken, and why.
 #[derive(Clone)]
 pub(super) struct Refused {
     pub(super) digest: String,
@@ -19,6 +19,14 @@ pub(super) struct Refused {
     allowed: Vec<String>,
     /// Whether the same content is tried again.
     transient: bool,
+}
+
+impl Refused {
+    /// Of a version that was in force.
+    pub(super) fn rolled_back(digest: &str, message: String) -> Self {
+        let digest = digest.to_owned();
+        Self { digest, reason: Reason::RolledBack, message, allowed: Vec::new(), transient: false }
+    }
 }
 
 impl Rollout {
@@ -45,49 +53,37 @@ impl Rollout {
     /// Takes in what the ConfigMap holds now: the same as before, a new version, or a refusal.
     pub(super) async fn take_in(
         &self,
-        known: &mut Known,
+        known: &Known,
         config_map: &Object,
-        limits: &Limits,
-        allowed: &[String],
-    ) -> Result<(), Refused> {
-        let component = source::component(config_map, limits.component_bytes).map_err(|error| Refused {
-            digest: source::digest(config_map.body.as_bytes()),
-            reason: say::source_reason(&error),
-            message: chain(&error),
+        Terms { limits, allowed, .. }: &Terms,
+    ) -> Result<Version, Refused> {
+        let refused = |digest: &str, reason, message| Refused {
+            digest: digest.to_owned(),
+            reason,
+            message,
             allowed: allowed.to_vec(),
             transient: false,
+        };
+        let component = source::component(config_map, limits.component_bytes).map_err(|error| {
+            let digest = source::digest(config_map.body.as_bytes());
+            refused(&digest, say::source_reason(&error), chain(&error))
         })?;
-        if let Some(version) = &known.version
-            && *version.digest == *component.digest
-        {
-            known.refused = None;
-            return version.manifest.permit(allowed).map_err(|error| Refused {
-                digest: component.digest.clone(),
-                reason: Reason::ManifestInvalid,
-                message: chain(&error),
-                allowed: allowed.to_vec(),
-                transient: false,
-            });
+        if let Some(version) = known.loaded(&component.digest) {
+            return match version.manifest.permit(allowed) {
+                Ok(()) => Ok(version.clone()),
+                Err(error) => Err(refused(&component.digest, Reason::ManifestInvalid, chain(&error))),
+            };
         }
         if let Some(refused) = &known.refused
             && refused.digest == component.digest
-            && refused.allowed == allowed
+            && refused.allowed == *allowed
             && !refused.transient
         {
             return Err(refused.clone());
         }
-        let seen = Instant::now();
-        let version =
-            load::version(&self.engine, &component, limits, allowed).await.map_err(|error| Refused {
-                digest: component.digest.clone(),
-                reason: error.reason(),
-                message: chain(&error),
-                allowed: allowed.to_vec(),
-                transient: error.is_transient(),
-            })?;
-        known.version = Some(version);
-        known.seen = Some(seen);
-        known.refused = None;
-        Ok(())
+        load::version(&self.engine, component, limits, allowed).await.map_err(|(digest, error)| Refused {
+            transient: error.is_transient(),
+            ..refused(&digest, error.reason(), chain(&error))
+        })
     }
 }
