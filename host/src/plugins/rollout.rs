@@ -127,13 +127,11 @@ impl Rollout {
                 // Listing them ends with a change of state, which brings us back here.
                 continue;
             }
-            let names = match names {
-                Some(names) => self.with_users(names),
-                None => {
-                    let found =
-                        snapshot.list(&config_maps, None).chain(snapshot.list(&plugins_watch(), None));
-                    found.map(|object| object.key.name.clone()).chain(known.keys().cloned()).collect()
-                }
+            let names = if let Some(names) = names {
+                self.with_users(names)
+            } else {
+                let found = snapshot.list(&config_maps, None).chain(snapshot.list(&plugins_watch(), None));
+                found.map(|object| object.key.name.clone()).chain(known.keys().cloned()).collect()
             };
             for name in names {
                 let settle = self.settle(&name, &mut known);
@@ -183,7 +181,7 @@ impl Rollout {
         }
         let terms = Terms::of(&self.config.limits, &settings);
         let known = all.entry(name.clone()).or_default();
-        self.remember(known, &settings);
+        known.remember(&settings);
         if let Some(config_map) = &source {
             known.created = config_map.created.clone();
             let taken = self.take_in(known, config_map, &terms).await;

@@ -7,24 +7,17 @@ use super::{
 };
 use crate::{
     object::Object,
-    plugins::{ActivePlugin, load::Version, resource::RolloutStrategy},
+    plugins::{
+        ActivePlugin,
+        load::Version,
+        resource::{EarlierVersion, RolloutStrategy},
+    },
     report::Reason,
 };
 use std::sync::Arc;
 use tracing::warn;
 
 impl Rollout {
-    /// Takes in what is on record of the plugin's past, at the first look.
-    pub(super) fn remember(&self, known: &mut Known, settings: &Object) {
-        if known.history.is_some() {
-            return;
-        }
-        let recorded = say::recorded(settings);
-        known.history = Some(recorded.history);
-        let failed = recorded.refused.filter(|refused| refused.reason == Reason::RolledBack.as_str());
-        known.failed = failed.map(|failed| Refused::rolled_back(&failed.digest, failed.message));
-    }
-
     /// Chooses and loads.
     pub(super) async fn choose(
         &self,
@@ -149,13 +142,26 @@ impl Rollout {
     }
 }
 
+impl Known {
+    /// Takes in what is on record of the plugin's past, at the first look.
+    pub(super) fn remember(&mut self, settings: &Object) {
+        if self.history.is_some() {
+            return;
+        }
+        let recorded = say::recorded(settings);
+        self.history = Some(recorded.history);
+        let failed = recorded.refused.filter(|refused| refused.reason == Reason::RolledBack.as_str());
+        self.failed = failed.map(|failed| Refused::rolled_back(&failed.digest, failed.message));
+    }
+}
+
 impl Candidate {
     fn new(version: &Version, rollout: RolloutStrategy) -> Self {
         Self { version: version.clone(), rollout, since: None, is_proven: false, message: String::new() }
     }
 }
 
-fn missing(history: &[crate::plugins::resource::EarlierVersion], digest: &str) -> (Reason, String) {
+fn missing(history: &[EarlierVersion], digest: &str) -> (Reason, String) {
     let kept: Vec<_> = history.iter().map(|one| say::short(bare(&one.digest))).collect();
     let kept = if kept.is_empty() { "none".to_owned() } else { kept.join(", ") };
     let message = format!(

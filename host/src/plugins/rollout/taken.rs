@@ -61,7 +61,7 @@ impl Rollout {
             digest: digest.to_owned(),
             reason,
             message,
-            allowed: allowed.to_vec(),
+            allowed: allowed.clone(),
             transient: false,
         };
         let component = source::component(config_map, limits.component_bytes).map_err(|error| {

@@ -50,12 +50,11 @@ impl Rollout {
         }
         let standing = serving.and_then(|serving| serving.trial.as_ref());
         let standing = standing.filter(|trial| trial.plugin.digest == plugin.digest);
-        plugin.probation = match standing {
-            Some(trial) => trial.plugin.probation.clone(),
-            None => {
-                let before = ActivePlugin { probation: None, trial: None, ..active.clone() };
-                Some(Arc::new(Probation::new(Some(Arc::new(before)), false)))
-            }
+        plugin.probation = if let Some(trial) = standing {
+            trial.plugin.probation.clone()
+        } else {
+            let before = ActivePlugin { probation: None, trial: None, ..active.clone() };
+            Some(Arc::new(Probation::new(Some(Arc::new(before)), false)))
         };
         Some(Trial { part, plugin: Arc::new(plugin) })
     }
@@ -94,16 +93,16 @@ impl Rollout {
             *is_planned = true;
             self.metrics.plugin_rolled_out(since.elapsed());
         }
-        match PROBATION.checked_sub(since.elapsed()).filter(|left| !left.is_zero()) {
-            Some(left) => self.pending.later(name, left),
-            None => {
-                info!(plugin = &**name, digest = &*active.digest, "version settled");
-                known.before = None;
-                self.registry.activate(ActivePlugin { probation: None, ..(*active).clone() });
-                // The watches of the version before are let go of.
-                self.pending.add(name);
-            }
+        let left = PROBATION.saturating_sub(since.elapsed());
+        if !left.is_zero() {
+            self.pending.later(name, left);
+            return;
         }
+        info!(plugin = &**name, digest = &*active.digest, "version settled");
+        known.before = None;
+        self.registry.activate(ActivePlugin { probation: None, ..(*active).clone() });
+        // The watches of the version before are let go of.
+        self.pending.add(name);
     }
 
     fn progress_trial(
@@ -130,12 +129,12 @@ impl Rollout {
         let seconds = terms.spec.canary.as_ref().and_then(|canary| canary.seconds);
         let time =
             seconds.map_or(CANARY, |seconds| Duration::from_secs(seconds.max(1).unsigned_abs().into()));
-        match time.checked_sub(since.elapsed()).filter(|left| !left.is_zero()) {
-            Some(left) => self.pending.later(name, left),
-            None => {
-                candidate.is_proven = true;
-                self.pending.add(name);
-            }
+        let left = time.saturating_sub(since.elapsed());
+        if left.is_zero() {
+            candidate.is_proven = true;
+            self.pending.add(name);
+        } else {
+            self.pending.later(name, left);
         }
     }
 
