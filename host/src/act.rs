@@ -7,6 +7,7 @@ pub mod drift;
 pub mod events;
 pub mod fields;
 mod owned;
+pub mod preview;
 pub mod prune;
 pub mod status;
 

@@ -4,9 +4,12 @@ pub mod build;
 pub mod check;
 pub mod cluster;
 pub mod completion;
+pub mod diff;
 pub mod explain;
 pub mod get;
+mod live;
 pub mod push;
+pub mod record;
 pub mod run;
 pub mod steer;
 
@@ -48,6 +51,12 @@ enum Command {
     Push(push::Args),
     /// Show what is in the cluster
     Get(get::Args),
+    /// Show what a version of a plugin would change, and change nothing
+    Diff(diff::Args),
+    /// Keep a call of a plugin, with everything that it saw
+    Record(record::Args),
+    /// Make a recorded call again, and tell whether it comes to the same
+    Replay(record::ReplayArgs),
     /// Let a version of a plugin go on that waits, was held, or was taken back
     Approve(steer::Approve),
     /// Put an earlier version of a plugin in force
@@ -125,6 +134,9 @@ fn start(cli: Cli) -> anyhow::Result<ExitCode> {
             Command::Check(args) => check::run(args).await,
             Command::Push(args) => push::run(args, &connection).await,
             Command::Get(args) => get::run(args, &connection).await,
+            Command::Diff(args) => diff::run(args, &connection).await,
+            Command::Record(args) => record::record(args, &connection).await,
+            Command::Replay(args) => record::replay(args).await,
             Command::Approve(args) => steer::approve(args, &connection).await,
             Command::Rollback(args) => steer::rollback(args, &connection).await,
             Command::Pause(named) => steer::pause(named, true, &connection).await,

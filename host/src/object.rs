@@ -22,6 +22,10 @@ pub const LABEL_SHARD: &str = "oarlock.dev/shard";
 pub const ANNOTATION_APPLIED: &str = "oarlock.dev/applied";
 /// Annotation on children: how one that exists is changed; an option of the plan.
 pub const ANNOTATION_UPDATE: &str = "oarlock.dev/update";
+/// Label on ConfigMaps: `true` on one that is a plugin's source, `part` on one that holds a part of it.
+pub const LABEL_PLUGIN: &str = "oarlock.dev/plugin";
+/// Label on ConfigMaps that hold a part: the name of the source.
+pub const LABEL_PART_OF: &str = "oarlock.dev/part-of";
 /// On a parent: `true` has it and its children left as they are.
 pub const ANNOTATION_PAUSED: &str = "oarlock.dev/paused";
 /// Annotation on children: after which others it comes, and before which it goes; an option of the plan.

@@ -5,7 +5,9 @@
 //! map that is replaced as a whole, so that a running reconcile ends on the version it began with.
 
 pub mod load;
+pub mod preview;
 pub mod probation;
+pub mod recording;
 pub mod resource;
 pub mod rollout;
 pub mod shortfalls;
@@ -13,10 +15,20 @@ pub mod source;
 
 use crate::{
     config::Limits,
-    decide::{guest::Guest, plan::Condition},
+    decide::{
+        Unplanned,
+        guest::{Function, Guest},
+        plan::{Condition, Plan},
+    },
     manifest::Manifest,
     object::{Gvk, LABEL_FIELDS, LABEL_OWNED_BY, Object, Selector},
-    observe::{client::Scope, discovery::Kind, reads::Sources, watch::WatchKey},
+    observe::{
+        cache::Snapshot,
+        client::Scope,
+        discovery::Kind,
+        reads::{Sources, View},
+        watch::WatchKey,
+    },
     report::Reason,
     schedule::enqueue::Subscriptions,
 };
@@ -163,6 +175,42 @@ impl ActivePlugin {
         let Manifest { children, reads, .. } = &*self.manifest;
         children.iter().all(|gvk| self.sources.children.contains_key(gvk))
             && reads.iter().all(|read| self.sources.reads.contains_key(&read.gvk))
+    }
+
+    /// Asks it about an object, as of one moment; nothing is kept of it.
+    ///
+    /// # Errors
+    /// It gives no plan.
+    pub async fn ask(
+        &self,
+        function: Function,
+        snapshot: Snapshot,
+        parent: Arc<Object>,
+        host_namespace: &str,
+        now: &str,
+    ) -> Result<(Plan, bool), Unplanned> {
+        let key = parent.key.clone();
+        let view = self.view(snapshot, parent, host_namespace, now);
+        let called = self.guest.call(function, view, &self.limits).await;
+        let (raw, done) = match called {
+            Ok(called) => called.answer.map_err(Unplanned::Failure)?,
+            Err((error, _)) => return Err(Unplanned::Call(error)),
+        };
+        let plan = Plan::check(raw, &key, &self.manifest, &self.sources, host_namespace, &self.limits);
+        Ok((plan.map_err(Unplanned::Plan)?, done))
+    }
+
+    /// What it sees of an object.
+    pub fn view(&self, snapshot: Snapshot, parent: Arc<Object>, host_namespace: &str, now: &str) -> View {
+        View::new(
+            snapshot,
+            parent,
+            self.manifest.clone(),
+            self.sources.clone(),
+            host_namespace.into(),
+            now.into(),
+            (self.limits.reads, self.limits.read_bytes),
+        )
     }
 
     /// The version for one of its objects.

@@ -85,6 +85,8 @@ reasons! {
     NoComponent,
     /// A plugin: the entry cannot be decoded.
     SourceInvalid,
+    /// A plugin: parts of its component are not there yet.
+    SourceIncomplete,
     /// A plugin: the bytes are no WebAssembly, or cut off.
     NotWasm,
     /// A plugin: a core module where a component is expected.

@@ -1,6 +1,9 @@
 //! New versions on their way to all objects, and back (rules P2, P3 and P6).
 
-use std::time::Duration;
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
 
 use anyhow::{Result, ensure};
 use oarlock_tests::{host, throughout};
@@ -311,5 +314,58 @@ async fn paused_object_is_left_as_it_is_and_goes_on_where_it_was() -> Result<()>
     world.merge("Widget", "w00", json!({"metadata": {"annotations": {"oarlock.dev/paused": null}}})).await?;
     until_versions(world, &names, &["2", "2"]).await?;
     world.until_says("Widget", "w00", ["Ready", "True", "ChildrenReady"]).await?;
+    running.stop().await
+}
+
+/// Ten swaps while two hundred objects are edited: whoever edited last is obeyed, by the version that came last.
+#[tokio::test]
+async fn swaps_under_load_lose_no_edit_and_leave_no_object_behind() -> Result<()> {
+    let lab = Lab::enter("rollouts-load").await?;
+    let world = &lab.world;
+    let running = lab.host().await?;
+    world.plugin("widget", "widget").await?;
+    let names: Vec<String> = (0..200).map(|number| format!("w{number:03}")).collect();
+    world.set_all("Widget", names.iter().map(|name| (name.clone(), json!({"text": "0"})))).await?;
+
+    let done = AtomicBool::new(false);
+    let edits = async {
+        let mut round = 0;
+        while !done.load(Ordering::Relaxed) {
+            round += 1;
+            let specs =
+                names.iter().step_by(7).map(|name| (name.clone(), json!({"text": round.to_string()})));
+            world.set_all("Widget", specs).await?;
+        }
+        Ok::<_, anyhow::Error>(round)
+    };
+    let swaps = async {
+        for component in ["widget-v2", "widget"].iter().cycle().take(9).chain(["widget-v2"].iter()) {
+            world.plugin("widget", component).await?;
+        }
+        done.store(true, Ordering::Relaxed);
+        Ok::<_, anyhow::Error>(())
+    };
+    let (rounds, ()) = tokio::try_join!(edits, swaps)?;
+    ensure!(rounds > 1, "nothing was edited meanwhile");
+    world
+        .eventually("every child is of the last edit and the last version", async || {
+            let children = world.list("ConfigMap", Some("oarlock.dev/owned-by=widget")).await?;
+            ensure!(children.len() == names.len(), "{} children", children.len());
+            for child in children {
+                let name = string(&child, "/metadata/name").trim_end_matches("-cm");
+                let is_edited = names.iter().step_by(7).any(|edited| edited == name);
+                let text = if is_edited { rounds.to_string() } else { "0".to_owned() };
+                ensure!(child["data"] == json!({"text": text, "version": "2"}), "{name}: {}", child["data"]);
+            }
+            Ok(())
+        })
+        .await?;
+    running.check_running()?;
+    let plugin = until_progressing(world, "widget-v2", "").await?;
+    ensure!(plugin["status"]["refused"].is_null(), "{}", plugin["status"]["refused"]);
+    // Each of the ten was in force; those that came to all objects before the next are timed.
+    let metrics = running.metrics().await?;
+    assert_eq!(metrics.sum("oarlock_plugin_swap_seconds_count", &[]), 10.0);
+    assert!(metrics.sum("oarlock_plugin_rollout_seconds_count", &[]) >= 1.0);
     running.stop().await
 }

@@ -1,7 +1,7 @@
 //! Server-side apply of the planned children: owned, labelled, skipped when unchanged (rules A1 to A4, A6 to A8).
 
 mod change;
-mod decision;
+pub(super) mod decision;
 mod desired;
 mod order;
 pub mod parent;

@@ -8,7 +8,11 @@ use super::{
 use crate::{
     decide::plan::{Plan, rank, wave},
     object::{ANNOTATION_WAVE, LABEL_OWNED_BY, LABEL_PARENT, Object, ObjectKey},
-    observe::client::{self, Answer},
+    observe::{
+        cache::Snapshot,
+        client::{self, Answer},
+        reads::Sources,
+    },
 };
 use std::{cmp::Reverse, collections::HashSet, sync::Arc};
 
@@ -56,7 +60,7 @@ pub async fn children(
     keeps_children: bool,
     may_prune: impl FnOnce() -> bool,
 ) -> Pruned {
-    let Context { snapshot, sources, plugin, parent, .. } = context;
+    let Context { snapshot, sources, parent, .. } = context;
     let is_planned = |key: &ObjectKey| {
         let fields = complete.plan.children.iter().filter(|child| child.options.fields);
         fields.map(|child| child.key.identity()).any(|planned| planned == key.identity())
@@ -65,8 +69,7 @@ pub async fn children(
     if keeps_children {
         return Pruned { given_back, error, ..Pruned::default() };
     }
-    let labelled = sources.children.values().flat_map(|(watch, _)| snapshot.children(watch, &parent.uid));
-    let unplanned = unplanned(labelled, complete.plan, plugin, parent);
+    let unplanned = unplanned_in(snapshot, sources, complete.plan, parent);
     let (going, mut held) = by_wave(&unplanned);
     if !going.is_empty() && !may_prune() {
         held.extend(going.into_iter().map(|child| (child.key.clone(), HELD.to_owned())));
@@ -127,6 +130,17 @@ fn by_wave<'a>(unplanned: &[&'a Arc<Object>]) -> (Vec<&'a Arc<Object>>, Vec<(Obj
 fn wave_of(object: &Object) -> i32 {
     // Somebody may have written there.
     object.annotations.get(ANNOTATION_WAVE).and_then(|text| wave(text)).unwrap_or_default()
+}
+
+/// Those of the parent's children in a moment that a plan does not have.
+pub(super) fn unplanned_in<'a>(
+    snapshot: &'a Snapshot,
+    sources: &'a Sources,
+    plan: &Plan,
+    parent: &'a Object,
+) -> Vec<&'a Arc<Object>> {
+    let labelled = sources.children.values().flat_map(|(watch, _)| snapshot.children(watch, &parent.uid));
+    unplanned(labelled, plan, &sources.plugin, parent)
 }
 
 /// Those of the parent's children that go, in the order in which they go.

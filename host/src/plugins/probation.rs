@@ -8,7 +8,7 @@
 
 use crate::{object::ObjectKey, plugins::ActivePlugin};
 use std::{
-    collections::{BTreeMap, BTreeSet, HashSet},
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -33,11 +33,11 @@ struct State {
     /// How many objects there are.
     parents: usize,
     /// Those that it has been told to plan and has not.
-    wave: HashSet<ObjectKey>,
+    wave: BTreeSet<ObjectKey>,
     /// Those that it has planned at least once, whatever came of it.
-    visited: HashSet<ObjectKey>,
+    visited: BTreeSet<ObjectKey>,
     /// Those that had a complete pass.
-    passed: HashSet<ObjectKey>,
+    passed: BTreeSet<ObjectKey>,
     /// Those that it failed on and that the version before handles.
     failures: BTreeMap<ObjectKey, String>,
     /// Those of which it has deleted children, or was about to.

@@ -7,6 +7,7 @@ mod activate;
 mod choice;
 mod choose;
 mod claims;
+mod conditions;
 mod degraded;
 mod end;
 mod history;
@@ -14,12 +15,14 @@ mod kinds;
 mod known;
 mod obstacle;
 mod pending;
+mod recorded;
 mod say;
 mod serve;
-mod settings;
+pub(crate) mod settings;
 mod taken;
 mod trial;
 
+pub(crate) use history::stored_name;
 pub use pending::Pending;
 
 use end::Ended;
@@ -35,7 +38,7 @@ use crate::{
     config::Config,
     decide::guest::engine::Engine,
     dispatch::Dispatch,
-    object::{Gvk, Object, ObjectKey},
+    object::{Gvk, LABEL_PART_OF, LABEL_PLUGIN, Object, ObjectKey},
     observe::{
         cache::Cache,
         client::{self, Client, Scope},
@@ -52,8 +55,6 @@ use std::{
 };
 use tracing::warn;
 
-/// The label that makes a ConfigMap a plugin.
-pub const LABEL_PLUGIN: &str = "oarlock.dev/plugin";
 /// How long after a failed request a plugin is looked at again.
 const RETRY: Duration = Duration::from_secs(5);
 
@@ -67,15 +68,25 @@ pub fn plugins_watch() -> WatchKey {
     WatchKey { gvk: plugin_gvk(), scope: Scope::default() }
 }
 
-/// The watch of ConfigMaps that are plugins.
+/// The watch of ConfigMaps that hold plugins, and parts of them.
 pub fn config_maps_watch(namespace: &str) -> WatchKey {
     WatchKey {
         gvk: Gvk::new("v1", "ConfigMap"),
         scope: Scope {
             namespace: Some(namespace.to_owned()),
-            label_selector: Some(format!("{LABEL_PLUGIN}=true")),
+            label_selector: Some(format!("{LABEL_PLUGIN} in (part,true)")),
         },
     }
+}
+
+/// The name of the source that a ConfigMap is, or is a part of.
+pub fn source_name(config_map: &Object) -> Arc<str> {
+    let part_of = config_map.labels.get(LABEL_PART_OF).filter(|_| !is_source(config_map));
+    part_of.map_or_else(|| config_map.key.name.clone(), |name| (**name).into())
+}
+
+fn is_source(config_map: &Object) -> bool {
+    config_map.labels.get(LABEL_PLUGIN).is_some_and(|value| value == "true")
 }
 
 /// Everything that settling a plugin touches.
@@ -130,7 +141,8 @@ impl Rollout {
             let names = if let Some(names) = names {
                 self.with_users(names)
             } else {
-                let found = snapshot.list(&config_maps, None).chain(snapshot.list(&plugins_watch(), None));
+                let sources = snapshot.list(&config_maps, None).filter(|config_map| is_source(config_map));
+                let found = sources.chain(snapshot.list(&plugins_watch(), None));
                 found.map(|object| object.key.name.clone()).chain(known.keys().cloned()).collect()
             };
             for name in names {
@@ -230,7 +242,7 @@ impl Rollout {
         let snapshot = self.cache.snapshot();
         let namespace = &self.config.namespace;
         let found = snapshot.get(&config_maps_watch(namespace), Some(namespace), name);
-        found.filter(|config_map| !config_map.is_terminating()).cloned()
+        found.filter(|config_map| is_source(config_map) && !config_map.is_terminating()).cloned()
     }
 
     /// Whether a ConfigMap is the source of a plugin of another name: then it is none by itself.

@@ -2,11 +2,16 @@
 //!
 //! Never: I/O, clocks.
 
+mod parts;
+
+pub use parts::pack;
+
 use crate::object::Object;
 use base64::Engine as _;
+use parts::Parts;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
-use std::{collections::BTreeMap, fmt::Write as _, io::Read};
+use std::{collections::BTreeMap, fmt::Write as _, io::Read, sync::Arc};
 
 /// A component as it was found.
 #[derive(Debug, PartialEq, Eq)]
@@ -70,6 +75,31 @@ pub enum Error {
         /// The limit.
         limit: usize,
     },
+    /// The list of parts cannot be read.
+    #[error("entry parts.json cannot be read; let `oarlock push` write it")]
+    List(#[source] serde_json::Error),
+    /// The list of parts is empty.
+    #[error("entry parts.json lists no parts; let `oarlock push` write it")]
+    NoParts,
+    /// Parts are not there, or not yet.
+    #[error("the component is incomplete: {missing} are missing; it is looked at again when they arrive")]
+    Incomplete {
+        /// Which, and where they should be.
+        missing: String,
+    },
+    /// A part is not the one that is listed.
+    #[error(
+        "part {entry} in ConfigMap {config_map} is damaged, or of another upload; push the component again"
+    )]
+    Damaged {
+        /// The part.
+        entry: String,
+        /// Where it is.
+        config_map: String,
+    },
+    /// The parts together are not the component that is listed.
+    #[error("the parts together are not the component that parts.json says; push it again")]
+    Mismatch,
     /// The plugin's name ends up in label values and finalizers.
     #[error(
         "the ConfigMap's name has more than 63 characters, which is as long as a label value may be; rename it"
@@ -86,18 +116,32 @@ struct ConfigMap {
     data: BTreeMap<String, String>,
 }
 
-/// Finds the one component in a ConfigMap and decompresses it, up to `limit` bytes.
+/// The other ConfigMaps that a component is in: none, unless it is in parts.
+pub fn needed(config_map: &Object) -> Vec<String> {
+    let content: Option<ConfigMap> = serde_json::from_str(&config_map.body).ok();
+    let list = content.and_then(|content| Parts::parse(content.data.get(parts::LIST)?).ok());
+    list.map(Parts::config_maps).unwrap_or_default()
+}
+
+/// Finds the one component in a ConfigMap and decompresses it, up to `limit` bytes. `find` has the other ConfigMaps of
+/// one in parts.
 ///
 /// # Errors
-/// None or several entries, broken base64 or compression, too large; each says what to do.
-pub fn component(config_map: &Object, limit: usize) -> Result<Component, Error> {
+/// None or several entries, broken base64 or compression, too large, parts that are missing or damaged; each says what
+/// to do.
+pub fn component(
+    config_map: &Object,
+    find: impl Fn(&str) -> Option<Arc<Object>>,
+    limit: usize,
+) -> Result<Component, Error> {
     if config_map.key.name.len() > 63 {
         return Err(Error::NameTooLong);
     }
     let content: ConfigMap = serde_json::from_str(&config_map.body).map_err(Error::Json)?;
     let binary = content.binary_data.iter().map(|(name, text)| (name, text, false));
     let text = content.data.iter().map(|(name, text)| (name, text, true));
-    let entries: Vec<_> = binary.chain(text).filter(|(name, ..)| format(name).is_some()).collect();
+    let is_source = |name: &str| format(name).is_some() || name == parts::LIST;
+    let entries: Vec<_> = binary.chain(text).filter(|(name, ..)| is_source(name)).collect();
     let (entry, text, is_data) = match entries.as_slice() {
         [one] => *one,
         [] => {
@@ -114,6 +158,11 @@ pub fn component(config_map: &Object, limit: usize) -> Result<Component, Error> 
             return Err(Error::Several { entries: names.join(", ") });
         }
     };
+    if entry == parts::LIST {
+        let list = Parts::parse(text)?;
+        let component = unpack(list.entry(), &list.join(find, limit)?, limit)?;
+        return if component.digest == list.digest { Ok(component) } else { Err(Error::Mismatch) };
+    }
     // Base64 in `data` may be wrapped, as `base64` prints it; in `binaryData` it never is.
     let packed: Vec<u8> = text.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
     let raw = match base64::engine::general_purpose::STANDARD.decode(packed) {
@@ -123,19 +172,25 @@ pub fn component(config_map: &Object, limit: usize) -> Result<Component, Error> 
         Ok(raw) => raw,
         Err(source) => return Err(Error::Base64 { entry: entry.clone(), source }),
     };
+    unpack(entry, &raw, limit)
+}
+
+/// Decompresses what an entry holds, as its ending says.
+fn unpack(entry: &str, raw: &[u8], limit: usize) -> Result<Component, Error> {
     let mut bytes = Vec::new();
     let read = match format(entry) {
-        Some(Format::Gzip) => read_up_to(flate2::read::GzDecoder::new(raw.as_slice()), limit, &mut bytes),
+        Some(Format::Gzip) => read_up_to(flate2::read::GzDecoder::new(raw), limit, &mut bytes),
         Some(Format::Zstd) => {
-            zstd::Decoder::new(raw.as_slice()).and_then(|decoder| read_up_to(decoder, limit, &mut bytes))
+            zstd::Decoder::new(raw).and_then(|decoder| read_up_to(decoder, limit, &mut bytes))
         }
-        Some(Format::Plain) | None => read_up_to(raw.as_slice(), limit, &mut bytes),
+        Some(Format::Plain) | None => read_up_to(raw, limit, &mut bytes),
     };
+    let entry = entry.to_owned();
     read.map_err(|source| Error::Decompress { entry: entry.clone(), source })?;
     if bytes.len() > limit {
-        return Err(Error::TooLarge { entry: entry.clone(), limit });
+        return Err(Error::TooLarge { entry, limit });
     }
-    Ok(Component { entry: entry.clone(), digest: digest(&bytes), bytes })
+    Ok(Component { entry, digest: digest(&bytes), bytes })
 }
 
 /// One byte more than `limit` is enough to know that it is too much: a bomb is never unpacked.
@@ -170,16 +225,6 @@ pub fn digest(bytes: &[u8]) -> String {
     })
 }
 
-/// The ConfigMaps that hold a component, those that others wait for last.
-pub fn pack(name: &str, bytes: &[u8]) -> Vec<serde_json::Value> {
-    let packed = zstd::encode_all(bytes, 19).unwrap_or_default();
-    let entry = base64::engine::general_purpose::STANDARD.encode(packed);
-    vec![serde_json::json!({
-        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name},
-        "binaryData": {"plugin.wasm.zst": entry},
-    })]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -199,7 +244,7 @@ mod tests {
     }
 
     fn check(content: &serde_json::Value, expected: Result<&[u8], &str>) {
-        let found = component(&config_map(content), 1_000);
+        let found = component(&config_map(content), |_| None, 1_000);
         match (found, expected) {
             (Ok(component), Ok(bytes)) => assert_eq!(component.bytes, bytes),
             (Err(error), Err(text)) => assert!(error.to_string().contains(text), "{error}"),
@@ -238,6 +283,73 @@ mod tests {
         check(
             &serde_json::json!({"binaryData": {"a.wasm.gz": base64(b"abc")}}),
             Err("cannot be decompressed"),
+        );
+    }
+
+    fn packed(name: &str, bytes: &[u8]) -> Vec<Arc<Object>> {
+        let packed = pack(name, bytes).unwrap();
+        let gvk = Gvk::new("v1", "ConfigMap");
+        packed.iter().map(|one| Arc::new(Object::decode(&gvk, &one.to_string()).unwrap())).collect()
+    }
+
+    fn unpacked(all: &[Arc<Object>]) -> Result<Component, Error> {
+        let (source, others) = all.split_last().unwrap();
+        let find = |name: &str| others.iter().find(|one| *one.key.name == *name).cloned();
+        component(source, find, 16 << 20)
+    }
+
+    /// Bytes that do not compress.
+    fn noise(length: usize) -> Vec<u8> {
+        let mut chance = fastrand::Rng::with_seed(length as u64);
+        (0..length).map(|_| chance.u8(..)).collect()
+    }
+
+    #[test]
+    fn what_is_packed_is_found_again_whole_or_in_parts() {
+        for (bytes, config_maps) in [
+            (Vec::new(), 1),
+            (vec![7; 5_000_000], 1),
+            (noise(900_000), 1),
+            (noise(1_000_000), 3),
+            (noise(5_000_000), 7),
+        ] {
+            let packed = packed("website", &bytes);
+            assert_eq!(packed.len(), config_maps, "{} bytes", bytes.len());
+            let found = unpacked(&packed).unwrap();
+            assert_eq!((found.digest, found.bytes.len()), (digest(&bytes), bytes.len()));
+            let source = packed.last().unwrap();
+            assert_eq!(needed(source).len() + 1, config_maps);
+            assert_eq!(source.labels.get("oarlock.dev/plugin").map(|value| &**value), Some("true"));
+            assert!(packed.iter().all(|one| one.body.len() < 1_400_000), "a ConfigMap is too large");
+        }
+    }
+
+    #[test]
+    fn parts_count_only_when_all_of_one_upload_are_there() {
+        let (all, other) = (packed("website", &noise(2_000_000)), packed("website", &noise(2_000_001)));
+        let fails = |all: &[Arc<Object>]| unpacked(all).unwrap_err().to_string();
+        let lacking = fails(&all[1..]);
+        assert!(
+            lacking.starts_with("the component is incomplete: website.wasm.zst.0 in website-"),
+            "{lacking}"
+        );
+        // Parts of two uploads do not meet: their names differ.
+        assert!(
+            fails(&[other[0].clone(), all[1].clone(), all[2].clone(), all[3].clone()]).contains("incomplete")
+        );
+        let damaged = all[0].body.replacen("AAAA", "AAAB", 1).replacen("BB", "BC", 1);
+        assert_ne!(damaged, *all[0].body);
+        let mut odd: Vec<_> = all.clone();
+        odd[0] = Arc::new(Object { body: damaged.into(), ..(*all[0]).clone() });
+        assert!(fails(&odd).contains("is damaged"), "{}", fails(&odd));
+        for (list, expected) in
+            [("{", "cannot be read"), (r#"{"digest": "", "parts": []}"#, "lists no parts")]
+        {
+            check(&serde_json::json!({"data": {"parts.json": list}}), Err(expected));
+        }
+        check(
+            &serde_json::json!({"data": {"parts.json": "{}"}, "binaryData": {"a.wasm": ""}}),
+            Err("several components"),
         );
     }
 

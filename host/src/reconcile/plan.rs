@@ -14,7 +14,6 @@ use crate::{
         cache::Snapshot,
         reads::{Answer, Check, Memo, Planned, View},
     },
-    plugins::ActivePlugin,
     report::{Reason, Report, StatusWrite},
 };
 use std::{
@@ -130,20 +129,7 @@ impl Reconciler {
     }
 
     fn view(&self, pass: &Pass, snapshot: Snapshot, parent: Arc<Object>) -> View {
-        self.view_of(&pass.plugin, snapshot, parent)
-    }
-
-    /// What a version sees.
-    pub(super) fn view_of(&self, plugin: &ActivePlugin, snapshot: Snapshot, parent: Arc<Object>) -> View {
-        View::new(
-            snapshot,
-            parent,
-            plugin.manifest.clone(),
-            plugin.sources.clone(),
-            self.config.namespace.as_str().into(),
-            self.clock.wall().into(),
-            (plugin.limits.reads, plugin.limits.read_bytes),
-        )
+        pass.plugin.view(snapshot, parent, &self.config.namespace, &self.clock.wall())
     }
 }
 

@@ -5,7 +5,6 @@ use crate::{
     decide::{
         Unplanned,
         guest::{CallError, Function},
-        plan::Plan,
     },
     plugins::ActivePlugin,
     report::chain,
@@ -44,12 +43,9 @@ impl Reconciler {
         if function == Function::Finalize && !before.manifest.finalizes {
             return true;
         }
-        let view = self.view_of(before, pass.snapshot.clone(), pass.parent.clone());
-        let Ok(called) = before.guest.call(function, view, &before.limits).await else { return false };
-        let (parent, manifest) = (&pass.parent.key, &before.manifest);
-        let check =
-            |raw| Plan::check(raw, parent, manifest, &before.sources, &self.config.namespace, &before.limits);
-        called.answer.is_ok_and(|(raw, _)| check(raw).is_ok())
+        let (snapshot, parent, now) = (pass.snapshot.clone(), pass.parent.clone(), self.clock.wall());
+        let asked = before.ask(function, snapshot, parent, &self.config.namespace, &now);
+        asked.await.is_ok()
     }
 }
 

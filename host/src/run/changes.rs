@@ -12,7 +12,7 @@ use crate::{
     operate::metrics::Metrics,
     plugins::{
         Registry,
-        rollout::{Pending, config_maps_watch, plugins_watch},
+        rollout::{Pending, config_maps_watch, plugins_watch, source_name},
     },
     schedule::enqueue,
 };
@@ -30,7 +30,8 @@ pub(super) struct Changes {
 
 impl Changes {
     pub(super) fn changed(&self, change: &Change) {
-        if change.watch == plugins_watch() || change.watch == config_maps_watch(&self.config.namespace) {
+        let is_source = change.watch == config_maps_watch(&self.config.namespace);
+        if is_source || change.watch == plugins_watch() {
             // The status too: what somebody else wrote there is put right.
             let content = |object: &Option<Arc<Object>>| {
                 object.as_ref().map(|object| (object.body_hash, object.status_hash))
@@ -38,7 +39,8 @@ impl Changes {
             if content(&change.before) != content(&change.after)
                 && let Some(object) = change.after.as_ref().or(change.before.as_ref())
             {
-                self.pending.add(&object.key.name);
+                let name = if is_source { source_name(object) } else { object.key.name.clone() };
+                self.pending.add(&name);
             }
         }
         let in_force = self.registry.now();

@@ -57,7 +57,7 @@ fn widget(number: usize) -> Value {
 }
 
 fn children(world: &World) -> usize {
-    world.server.objects("configmaps").len()
+    world.server.objects("configmaps").keys().filter(|(namespace, _)| namespace == NAMESPACE).count()
 }
 
 fn cost(setting: &Setting, parents: usize) -> Cost {

@@ -38,6 +38,7 @@ pub fn check(world: &World) -> Result<()> {
         says(&found, "Ready", ("True", "Active")).with_context(|| format!("plugin {plugin}"))?;
         let digest = text(&found, "/status/active/digest");
         ensure!(digest == world.digest(plugin), "plugin {plugin} runs {digest}");
+        ensure!(found["status"]["active"]["settled"] == true, "plugin {plugin} is on probation");
     }
     let mut owners = BTreeMap::new();
     for parent in PARENTS {

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 /// What to do with one child.
 #[derive(Debug, PartialEq)]
-pub(super) enum Decision {
+pub(in crate::act) enum Decision {
     /// It holds what was applied.
     Nothing,
     /// It is being deleted.
@@ -33,7 +33,7 @@ pub(super) enum Decision {
 }
 
 /// Decides, from what is planned and what is there.
-pub(super) fn of(
+pub(in crate::act) fn of(
     child: &Child,
     kind: &Kind,
     live: Option<&Object>,

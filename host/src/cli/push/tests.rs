@@ -1,5 +1,10 @@
-use super::*;
-use k8s_openapi::ByteString;
+use super::{
+    upload::{Entry, PLAIN_BYTES, stale_entries},
+    *,
+};
+use crate::object::LABEL_PLUGIN;
+use k8s_openapi::{ByteString, api::core::v1::ConfigMap};
+use serde_json::json;
 
 fn component(size: usize, is_random: bool) -> Vec<u8> {
     let mut state = 1_u64;
@@ -11,16 +16,18 @@ fn component(size: usize, is_random: bool) -> Vec<u8> {
 }
 
 #[test]
-fn entry_is_compressed_only_when_it_is_large() {
-    let small = Entry::pack("website", &component(PLAIN_BYTES, true)).unwrap();
-    assert_eq!((&*small.key, small.bytes.len()), ("website.wasm", PLAIN_BYTES));
-    let large = Entry::pack("website", &component(PLAIN_BYTES + 1, false)).unwrap();
-    assert_eq!(large.key, "website.wasm.zst");
-    assert_eq!(zstd::decode_all(&*large.bytes).unwrap(), component(PLAIN_BYTES + 1, false));
-    let error = Entry::pack("website", &component(CONFIG_MAP_BYTES + 100_000, true)).unwrap_err();
-    assert!(error.to_string().starts_with("the component has 1148576 bytes, 11"), "{error}");
-    assert!(error.to_string().ends_with("compressed, and a ConfigMap holds 1048576"), "{error}");
-    let error = Entry::pack("website", b"#!/bin/sh").unwrap_err();
+fn component_is_compressed_when_it_is_large_and_in_parts_when_it_is_larger() {
+    for (component, key, config_maps) in [
+        (component(PLAIN_BYTES, true), "website.wasm", 1),
+        (component(PLAIN_BYTES + 1, false), "website.wasm.zst", 1),
+        (component(2_000_000, true), "parts.json", 4),
+    ] {
+        let upload = Upload::pack("website", &component).unwrap();
+        assert_eq!((&*upload.entry.key, upload.len()), (key, config_maps));
+    }
+    let error = Upload::pack("website", &component((16 << 20) + 1, false)).unwrap_err();
+    assert_eq!(error.to_string(), "the component has 16777217 bytes, and a host takes 16777216");
+    let error = Upload::pack("website", b"#!/bin/sh").unwrap_err();
     assert_eq!(error.to_string(), "the file is no WebAssembly");
 }
 
@@ -59,7 +66,7 @@ fn duration_is_read_as_people_write_it() {
 fn components_under_another_name_are_found_and_other_config_maps_left_alone() {
     let with = |label: &str, data: &[&str], binary: &[&str]| ConfigMap {
         metadata: kube::core::ObjectMeta {
-            labels: Some([(LABEL.to_owned(), label.to_owned())].into()),
+            labels: Some([(LABEL_PLUGIN.to_owned(), label.to_owned())].into()),
             ..Default::default()
         },
         data: Some(data.iter().map(|key| ((*key).to_owned(), String::new())).collect()),
@@ -72,16 +79,17 @@ fn components_under_another_name_are_found_and_other_config_maps_left_alone() {
         (&[], &["website.wasm.zst"], vec![("binaryData", "website.wasm.zst")]),
         (&["old.wasm.gz"], &["website.wasm"], vec![("data", "old.wasm.gz")]),
         (&["website.wasm"], &[], vec![("data", "website.wasm")]),
+        (&["parts.json"], &[], vec![("data", "parts.json")]),
     ] {
         let live = with("true", data, binary);
         assert_eq!(
-            stale_entries(&live, "ns", "website", "website.wasm").unwrap(),
+            stale_entries(&live, "ns", "website", &Entry::named("website.wasm")).unwrap(),
             expected,
             "{data:?} {binary:?}"
         );
     }
     let foreign = with("false", &[], &[]);
-    let error = stale_entries(&foreign, "ns", "website", "website.wasm").unwrap_err();
+    let error = stale_entries(&foreign, "ns", "website", &Entry::named("website.wasm")).unwrap_err();
     assert_eq!(error.to_string(), "ConfigMap ns/website exists already and is no plugin");
 }
 
@@ -111,6 +119,12 @@ fn verdict_is_about_the_digest_that_was_pushed() {
         );
     }
     assert_eq!(said(&json!({}), "new"), None);
+    for (rollout, expected) in [("Preview", "waits for approval: 2 change"), ("Canary", "a canary: 2 change")]
+    {
+        let mut waits = plugin("old", "True", "");
+        waits["status"]["candidate"] = json!({"digest": "new", "rollout": rollout, "message": "2 change"});
+        assert_eq!(said(&waits, "new"), Some(Verdict::Waits { message: expected.to_owned() }));
+    }
 }
 
 #[test]

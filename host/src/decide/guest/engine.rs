@@ -192,10 +192,7 @@ impl Engine {
     }
 
     /// Does work that takes long on a thread for such work; `None` if it panicked.
-    pub(super) async fn apart<R: Send + 'static>(
-        &self,
-        work: impl FnOnce() -> R + Send + 'static,
-    ) -> Option<R> {
+    pub async fn apart<R: Send + 'static>(&self, work: impl FnOnce() -> R + Send + 'static) -> Option<R> {
         if self.is_simulated() {
             return Some(work());
         }

@@ -45,7 +45,8 @@ impl Rollout {
             active = before.or_else(|| Some(known.history.as_ref()?.first()?.digest.clone()));
         }
         let is_proven = known.candidate.as_ref().is_some_and(|candidate| {
-            candidate.is_proven && Some(&candidate.version.digest) == content.as_ref()
+            let is_content = Some(&candidate.version.digest) == content.as_ref();
+            candidate.is_proven && is_content && candidate.rollout == RolloutStrategy::Canary
         });
         let spec = &terms.spec;
         let choice = choice::choose(&Facts {
@@ -79,7 +80,7 @@ impl Rollout {
         };
         let version = match known.loaded(&digest) {
             Some(version) => Some(version.clone()),
-            None => self.recall(name, &digest, &terms.limits, &terms.allowed).await?,
+            None => self.recall(settings, &digest, terms).await?,
         };
         let Some(version) = version else {
             if choice.is_approved {
@@ -104,7 +105,7 @@ impl Rollout {
                         false => Some(recorded.digest),
                     });
                     match before {
-                        Some(before) => self.recall(name, &before, &terms.limits, &terms.allowed).await?,
+                        Some(before) => self.recall(settings, &before, terms).await?,
                         None => None,
                     }
                 }

@@ -4,11 +4,13 @@
 //! Each is immutable ConfigMaps in the host's namespace, named after plugin and digest, owned by the `Plugin`: they go
 //! with it.
 
-use super::{Error, Known, RETRY, Rollout, plugin_gvk, say, source};
+use super::{Error, Known, RETRY, Rollout, Terms, plugin_gvk, say, source};
 use crate::{
-    config::Limits,
     object::{Gvk, Object, ObjectKey},
-    observe::client::{self, Answer},
+    observe::{
+        client::{self, Answer},
+        discovery::Kind,
+    },
     plugins::{
         load::{self, Version},
         resource::EarlierVersion,
@@ -16,7 +18,10 @@ use crate::{
     report::chain,
 };
 use serde_json::{Value, json};
-use std::sync::{Arc, PoisonError};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, PoisonError},
+};
 use tracing::warn;
 
 /// On the ConfigMaps of a version that is kept: the plugin's name.
@@ -25,7 +30,7 @@ const LABEL_VERSION_OF: &str = "oarlock.dev/version-of";
 const LIMIT: usize = 3;
 
 /// The name of what holds a version.
-fn stored_name(plugin: &str, digest: &str) -> String {
+pub(crate) fn stored_name(plugin: &str, digest: &str) -> String {
     format!("oarlock-version-{plugin}-{}", say::short(digest))
 }
 
@@ -54,14 +59,23 @@ impl Rollout {
         let Some(bytes) = bytes else { return Ok(()) };
         let kind = self.discovery.kind(&config_map_gvk()).await?;
         let name = stored_name(&settings.key.name, &version.digest);
-        // What others wait for comes last: half of it is nothing.
-        for mut config_map in source::pack(&name, &bytes).into_iter().rev() {
+        let packed = {
+            let name = name.clone();
+            // It takes seconds for a large one.
+            self.engine.apart(move || source::pack(&name, &bytes)).await
+        };
+        let Some(Ok(packed)) = packed else {
+            warn!(plugin = &*settings.key.name, "the version in force cannot be compressed, and is not kept");
+            return Ok(());
+        };
+        for mut config_map in packed {
             let key = self.stored_key(config_map["metadata"]["name"].as_str().unwrap_or(&name));
-            if self.client.get(&kind, &key).await?.is_some() {
+            if self.client.get(&kind, &key).await?.is_some_and(|stored| is_of(&stored, &settings.uid)) {
                 continue;
             }
             config_map["metadata"]["namespace"] = (*self.config.namespace).into();
-            config_map["metadata"]["labels"][LABEL_VERSION_OF] = (*settings.key.name).into();
+            // Neither a source nor a part of one.
+            config_map["metadata"]["labels"] = json!({LABEL_VERSION_OF: &*settings.key.name});
             config_map["metadata"]["ownerReferences"] = json!([{
                 "apiVersion": plugin_gvk().api_version(), "kind": "Plugin",
                 "name": &*settings.key.name, "uid": &*settings.uid,
@@ -78,15 +92,24 @@ impl Rollout {
     /// A version that was kept; `None`, with a word in the log, if it is not there or can no longer be loaded.
     pub(super) async fn recall(
         &self,
-        plugin: &str,
+        settings: &Object,
         digest: &str,
-        limits: &Limits,
-        allowed: &[String],
+        Terms { limits, allowed, .. }: &Terms,
     ) -> Result<Option<Version>, Error> {
         let kind = self.discovery.kind(&config_map_gvk()).await?;
+        let plugin = &*settings.key.name;
         let name = stored_name(plugin, digest);
-        let Some(stored) = self.client.get(&kind, &self.stored_key(&name)).await? else { return Ok(None) };
-        let found = source::component(&stored, limits.component_bytes).map_err(|error| chain(&error));
+        let stored = self.client.get(&kind, &self.stored_key(&name)).await?;
+        // One of a Plugin that is gone goes too.
+        let Some(stored) = stored.filter(|stored| is_of(stored, &settings.uid)) else { return Ok(None) };
+        let mut parts = BTreeMap::new();
+        for name in source::needed(&stored) {
+            if let Some(part) = self.client.get(&kind, &self.stored_key(&name)).await? {
+                parts.insert(name, Arc::new(part));
+            }
+        }
+        let find = |name: &str| parts.get(name).cloned();
+        let found = source::component(&stored, find, limits.component_bytes).map_err(|error| chain(&error));
         let found = found.and_then(|component| {
             if component.digest == digest {
                 Ok(component)
@@ -160,7 +183,18 @@ impl Rollout {
         let kind = self.discovery.kind(&config_map_gvk()).await?;
         let key = self.stored_key(name);
         let Some(stored) = self.client.get(&kind, &key).await? else { return Ok(()) };
-        match self.client.delete(&kind, &key, &stored.uid).await {
+        // The list last: what it names is found again as long as it is there.
+        for part in source::needed(&stored) {
+            let key = self.stored_key(&part);
+            if let Some(part) = self.client.get(&kind, &key).await? {
+                self.delete_stored(&kind, &key, &part.uid).await?;
+            }
+        }
+        self.delete_stored(&kind, &key, &stored.uid).await
+    }
+
+    async fn delete_stored(&self, kind: &Kind, key: &ObjectKey, uid: &str) -> Result<(), Error> {
+        match self.client.delete(kind, key, uid).await {
             // Somebody else was faster.
             Err(error) if matches!(error.answer, Answer::NotFound | Answer::UidMismatch) => Ok(()),
             result => result,
@@ -174,6 +208,11 @@ impl Rollout {
             name: name.into(),
         }
     }
+}
+
+/// Whether it is kept for the `Plugin` of this uid, rather than for one before it.
+fn is_of(stored: &Object, uid: &str) -> bool {
+    stored.owners.iter().any(|owner| *owner.uid == *uid)
 }
 
 fn config_map_gvk() -> Gvk {

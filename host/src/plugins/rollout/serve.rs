@@ -9,7 +9,7 @@ use crate::{
         ActivePlugin,
         load::Version,
         probation::Probation,
-        resource::{EarlierVersion, PluginSpec, RolloutStrategy},
+        resource::{EarlierVersion, PluginSpec},
         selection_watch,
     },
     report::Reason,
@@ -57,8 +57,7 @@ impl Rollout {
         let known = all.entry(name.clone()).or_default();
         let Some(version) = known.version.clone() else { return Ok(()) };
         let manifest = version.manifest.clone();
-        let tried = known.candidate.as_ref().filter(|candidate| candidate.rollout == RolloutStrategy::Canary);
-        let tried = tried.map(|candidate| candidate.version.clone());
+        let tried = known.candidate.as_ref().map(|candidate| candidate.version.clone());
         let recorded = say::recorded(&settings);
         known.field_kinds.add(say::from_texts(&recorded.field_kinds));
         let written = Written {
@@ -100,7 +99,7 @@ impl Rollout {
                 steady(obstacle, serving.as_ref().and_then(|serving| serving.obstacle.as_ref()));
             active.probation =
                 self.probation(known, serving.as_deref(), &active, before, &recorded, is_ready);
-            active.trial = self.trial(known, trial, &active, serving.as_deref(), &terms);
+            active.trial = self.trial(known, trial, &active, serving.as_deref(), &terms).await?;
             let is_other = serving.as_ref().is_none_or(|serving| serving.digest != active.digest);
             let said = serving.as_ref().filter(|_| is_other).map(|_| say::swapped(&active, source));
             let is_anew = !known.synced || known.doubts != doubts;
@@ -110,9 +109,7 @@ impl Rollout {
             }
             if is_other {
                 known.in_force = Some((Instant::now(), false));
-                if serving.is_some() {
-                    self.metrics.plugin_swapped(version.seen.elapsed());
-                }
+                self.metrics.plugin_swapped(version.seen.elapsed());
                 let replaced = serving.as_deref().map(|serving| EarlierVersion {
                     digest: serving.digest.to_string(),
                     version: serving.manifest.version.clone(),

@@ -2,9 +2,10 @@
 //!
 //! Never: I/O, clocks.
 
+use super::say;
 use crate::{
     config::Limits,
-    object::{Object, ParseSelectorError, Selector},
+    object::{Gvk, Object, ParseSelectorError, Selector},
     plugins::{
         Part,
         resource::{Canary, PluginSpec},
@@ -22,8 +23,28 @@ pub(super) fn is_made_here(settings: &Object) -> bool {
 }
 
 /// The name of the ConfigMap that holds its component.
-pub(super) fn source(settings: &Object) -> String {
+pub(crate) fn source(settings: &Object) -> String {
     spec(settings).source.map_or_else(|| settings.key.name.to_string(), |source| source.config_map)
+}
+
+/// Kinds of whose objects a plugin may have children, or own fields, by what its `Plugin` says of all versions so far.
+pub(crate) struct RecordedKinds {
+    pub(crate) kinds: Vec<Gvk>,
+    pub(crate) field_kinds: Vec<Gvk>,
+}
+
+/// The digest of the version that a `Plugin` says is in force.
+pub(crate) fn active(settings: &Object) -> Option<String> {
+    say::recorded(settings).active.map(|active| active.digest)
+}
+
+/// What a `Plugin` says of the kinds so far.
+pub(crate) fn recorded_kinds(settings: &Object) -> RecordedKinds {
+    let recorded = say::recorded(settings);
+    RecordedKinds {
+        kinds: say::from_texts(&recorded.kinds).collect(),
+        field_kinds: say::from_texts(&recorded.field_kinds).collect(),
+    }
 }
 
 /// The part of the objects that a new version is tried on first; a tenth unless it is said otherwise.
@@ -38,7 +59,7 @@ pub(super) fn part(canary: &Canary) -> Result<Part, ParseSelectorError> {
 }
 
 /// The settings of a `Plugin`; the API server has validated them.
-pub(super) fn spec(settings: &Object) -> PluginSpec {
+pub(crate) fn spec(settings: &Object) -> PluginSpec {
     #[derive(serde::Deserialize)]
     struct Whole {
         #[serde(default)]
@@ -54,7 +75,7 @@ pub(super) fn spec(settings: &Object) -> PluginSpec {
 }
 
 /// The limits of a plugin: the host's, unless its settings say otherwise.
-pub(super) fn limits(standard: &Limits, spec: &PluginSpec) -> Limits {
+pub(crate) fn limits(standard: &Limits, spec: &PluginSpec) -> Limits {
     let mut limits = standard.clone();
     if let Some(own) = &spec.limits {
         if let Some(mebibytes) = own.memory_mebibytes {

@@ -1,6 +1,6 @@
 //! What a ConfigMap holds is taken in: the same as before, a new version, or what is refused.
 
-use super::{Known, Rollout, Terms, load, say, source};
+use super::{Known, Rollout, Terms, config_maps_watch, load, say, source};
 use crate::{
     object::Object,
     plugins::load::Version,
@@ -64,7 +64,10 @@ impl Rollout {
             allowed: allowed.clone(),
             transient: false,
         };
-        let component = source::component(config_map, limits.component_bytes).map_err(|error| {
+        let snapshot = self.cache.snapshot();
+        let namespace = &*self.config.namespace;
+        let find = |name: &str| snapshot.get(&config_maps_watch(namespace), Some(namespace), name).cloned();
+        let component = source::component(config_map, find, limits.component_bytes).map_err(|error| {
             let digest = source::digest(config_map.body.as_bytes());
             refused(&digest, say::source_reason(&error), chain(&error))
         })?;

@@ -1,10 +1,15 @@
 //! New versions on their way to all objects: wave by wave, or on a part of them first (rule P3).
 
-use super::{Known, Rollout, Terms, say, settings};
+use super::{Error, Known, Rollout, Terms, say, settings};
 use crate::{
     object::{Object, ObjectKey},
     observe::reads::ParentRef,
-    plugins::{ActivePlugin, Trial, probation::Probation},
+    plugins::{
+        ActivePlugin, Trial,
+        preview::{Preview, Summary},
+        probation::Probation,
+        resource::RolloutStrategy,
+    },
     report::{Reason, Trigger},
 };
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
@@ -13,41 +18,51 @@ use tracing::info;
 
 /// How long a new version may still be taken back by itself, after all objects have been planned by it.
 const PROBATION: Duration = Duration::from_mins(10);
+/// Objects that a preview looks at: others' plugins wait meanwhile, and it says enough. `oarlock diff` looks at all.
+const PREVIEWED: usize = 500;
 /// How long a canary has to do well unless the `Plugin` says otherwise.
 const CANARY: Duration = Duration::from_mins(10);
 
 impl Rollout {
-    /// The version that is tried beside the one in force, if it can be.
-    pub(super) fn trial(
+    /// The version that is tried beside the one in force, if it can be. Of one that waits for approval only what it
+    /// would change is told.
+    pub(super) async fn trial(
         &self,
         known: &mut Known,
         tried: Option<ActivePlugin>,
         active: &ActivePlugin,
         serving: Option<&ActivePlugin>,
         terms: &Terms,
-    ) -> Option<Trial> {
-        let candidate = known.candidate.as_mut()?;
+    ) -> Result<Option<Trial>, Error> {
+        let Some(candidate) = known.candidate.as_mut() else { return Ok(None) };
         let Some(mut plugin) = tried else {
             "it waits for its kinds".clone_into(&mut candidate.message);
-            return None;
+            return Ok(None);
         };
+        let snapshot = self.cache.snapshot();
+        if !plugin.watches().all(|watch| snapshot.is_synced(watch)) {
+            "its kinds are being listed".clone_into(&mut candidate.message);
+            return Ok(None);
+        }
+        if candidate.rollout == RolloutStrategy::Preview {
+            if !candidate.is_proven {
+                candidate.message = self.preview(&plugin).await?;
+                candidate.is_proven = true;
+            }
+            return Ok(None);
+        }
         if plugin.parents != active.parents {
             "its objects are others than those of the version in force, so it cannot be tried on a part of them"
                 .clone_into(&mut candidate.message);
-            return None;
+            return Ok(None);
         }
         let part = match settings::part(&terms.spec.canary.clone().unwrap_or_default()) {
             Ok(part) => part,
             Err(error) => {
                 candidate.message = format!("spec.canary.labelSelector is malformed: {error}");
-                return None;
+                return Ok(None);
             }
         };
-        let snapshot = self.cache.snapshot();
-        if !plugin.watches().all(|watch| snapshot.is_synced(watch)) {
-            "its kinds are being listed".clone_into(&mut candidate.message);
-            return None;
-        }
         let standing = serving.and_then(|serving| serving.trial.as_ref());
         let standing = standing.filter(|trial| trial.plugin.digest == plugin.digest);
         plugin.probation = if let Some(trial) = standing {
@@ -56,7 +71,25 @@ impl Rollout {
             let before = ActivePlugin { probation: None, trial: None, ..active.clone() };
             Some(Arc::new(Probation::new(Some(Arc::new(before)), false)))
         };
-        Some(Trial { part, plugin: Arc::new(plugin) })
+        Ok(Some(Trial { part, plugin: Arc::new(plugin) }))
+    }
+
+    /// What a version would change, in words.
+    async fn preview(&self, plugin: &ActivePlugin) -> Result<String, Error> {
+        let snapshot = self.cache.snapshot();
+        let mut summary = Summary::default();
+        let all = snapshot.list(&plugin.parents, None).count();
+        for parent in snapshot.list(&plugin.parents, None).take(PREVIEWED) {
+            let (namespace, now) = (&self.config.namespace, self.clock.wall());
+            let preview = Preview::of(plugin, &self.discovery, &snapshot, parent, namespace, &now).await?;
+            summary.add(&parent.key, &preview);
+        }
+        let rest = if all > PREVIEWED {
+            format!("; {} more were not looked at", all - PREVIEWED)
+        } else {
+            String::new()
+        };
+        Ok(format!("{summary}{rest}"))
     }
 
     /// Has the next wave of objects planned, and ends what has gone well for long enough.
@@ -93,7 +126,9 @@ impl Rollout {
             *is_planned = true;
             self.metrics.plugin_rolled_out(since.elapsed());
         }
-        let left = PROBATION.saturating_sub(since.elapsed());
+        // Without another one to go back to, time tells nothing.
+        let time = if probation.before.is_some() { PROBATION } else { Duration::ZERO };
+        let left = time.saturating_sub(since.elapsed());
         if !left.is_zero() {
             self.pending.later(name, left);
             return;
