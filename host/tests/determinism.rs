@@ -41,8 +41,9 @@ async fn load(engine: &Engine, bytes: &[u8]) -> (Guest, Arc<Manifest>) {
 
 /// A call for the plugin's own example, with its fixtures there.
 fn recording(plugin: &str, fixtures: &[&str], manifest: &Manifest) -> Recording {
-    let mut parent = yaml(&format!("{plugin}/example.yaml")).remove(0);
     let mut objects: Vec<Value> = fixtures.iter().flat_map(|path| yaml(path)).collect();
+    let mut all = yaml(&format!("{plugin}/example.yaml")).into_iter().chain(objects.clone());
+    let mut parent = all.find(|one| one["kind"] == *manifest.parent.gvk.kind).expect("an example");
     for (number, object) in objects.iter_mut().chain([&mut parent]).enumerate() {
         object["metadata"]["uid"] = format!("u-{number}").into();
         if object["kind"] != "Namespace" && object["metadata"]["namespace"].is_null() {

@@ -83,11 +83,14 @@ fn walk(path: String, now: Option<&Value>, then: Option<&Value>, both: bool, fou
                 walk(member(&path, name), now.get(name), then.get(name), both, found);
             }
         }
-        (Some(Value::Array(now)), Some(Value::Array(then))) if named(now) && named(then) => {
-            let name = |value: &Value| value["name"].as_str().unwrap_or_default().to_owned();
-            let find = |list: &[Value], wanted: &str| list.iter().find(|one| one["name"] == *wanted).cloned();
-            let gone = now.iter().map(name).filter(|one| both && find(then, one).is_none());
-            for one in then.iter().map(name).chain(gone) {
+        (Some(Value::Array(now)), Some(Value::Array(then)))
+            if now.iter().chain(then).all(|one| name(one).is_some()) =>
+        {
+            let find = |list: &[Value], wanted: &str| {
+                list.iter().find(|one| name(one).is_some_and(|name| name == wanted)).cloned()
+            };
+            let gone = now.iter().filter_map(name).filter(|one| both && find(then, one).is_none());
+            for one in then.iter().filter_map(name).chain(gone) {
                 let (now, then) = (find(now, &one), find(then, &one));
                 walk(format!("{path}[{one}]"), now.as_ref(), then.as_ref(), both, found);
             }
@@ -101,9 +104,11 @@ fn is_noise(path: &str) -> bool {
     field.is_some_and(|field| NOISE.contains(&field) || field == format!("annotations[{ANNOTATION_APPLIED}]"))
 }
 
-/// Whether all elements of a list are told apart by their names, as containers are.
-fn named(list: &[Value]) -> bool {
-    list.iter().all(|one| one["name"].is_string())
+/// What tells an element of a list apart: its name, as of containers, or what object it is.
+fn name(element: &Value) -> Option<String> {
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    text(&element["name"])
+        .or_else(|| Some(format!("{}/{}", text(&element["kind"])?, text(&element["metadata"]["name"])?)))
 }
 
 fn member(path: &str, name: &str) -> String {
