@@ -3,7 +3,7 @@
 use crate::{
     config::Limits,
     decide::guest::{CallError, Guest, LoadError, engine::Engine, inspect},
-    manifest::{self, Manifest},
+    manifest::{self, Manifest, Permissions},
     plugins::source::Component,
     report::Reason,
 };
@@ -72,12 +72,11 @@ pub async fn version(
     engine: &Engine,
     component: &Component,
     limits: &Limits,
-    sensitive_kinds: &[String],
+    permissions: &Arc<Permissions>,
 ) -> Result<Version, Error> {
     let guest = Guest::load(engine, &component.digest, &component.bytes, limits).await?;
     let manifest = guest.describe(limits).await.map_err(LoadError::Describe)?;
-    let manifest = Manifest::parse(&manifest)?;
-    manifest.permit(sensitive_kinds)?;
+    let manifest = Manifest::parse(&manifest)?.permit(permissions)?;
     Ok(Version { digest: component.digest.as_str().into(), manifest: Arc::new(manifest), guest })
 }
 

@@ -196,7 +196,7 @@ impl Rollout {
         let limits = settings::limits(&self.config.limits, &spec);
         let known = all.entry(name.clone()).or_default();
         known.created = config_map.created.clone();
-        let allowed = spec.permissions.clone().unwrap_or_default().sensitive_kinds;
+        let allowed = settings::permissions(&spec);
         let taken = self.take_in(known, &config_map, &limits, &allowed).await;
         if self.source(name).is_none_or(|source| source.body_hash != config_map.body_hash) {
             // Loading takes its time. What came meanwhile is looked at next; what it replaces must not serve first.
@@ -205,10 +205,14 @@ impl Rollout {
         if let Err(refused) = taken {
             self.refuse(name, known, refused, &settings, &config_map);
         }
-        // What was allowed when it came into force may not be any more.
-        if known.version.as_ref().is_some_and(|version| version.manifest.permit(&allowed).is_err()) {
-            known.version = None;
-            self.deactivate(name, all);
+        // What was allowed when it came into force may not be any more, and what was not may be now.
+        if let Some(version) = &mut known.version {
+            if let Ok(manifest) = version.manifest.permit(&allowed) {
+                version.manifest = Arc::new(manifest);
+            } else {
+                known.version = None;
+                self.deactivate(name, all);
+            }
         }
         let known = all.entry(name.clone()).or_default();
         let Some(manifest) = known.version.as_ref().map(|version| version.manifest.clone()) else {

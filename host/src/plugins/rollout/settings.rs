@@ -2,8 +2,13 @@
 //!
 //! Never: I/O, clocks.
 
-use crate::{config::Limits, object::Object, plugins::resource::PluginSpec};
-use std::time::Duration;
+use crate::{
+    config::Limits,
+    manifest::{Namespaces, Permissions},
+    object::Object,
+    plugins::resource::{KindPermission, PluginSpec},
+};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tracing::warn;
 
 /// The settings of a `Plugin`; the API server has validated them.
@@ -16,10 +21,27 @@ pub(super) fn spec(settings: &Object) -> PluginSpec {
     match serde_json::from_str::<Whole>(&settings.body) {
         Ok(whole) => whole.spec,
         Err(error) => {
-            warn!(plugin = &*settings.key.name, error = %error, "settings cannot be read, standard ones apply");
-            PluginSpec::default()
+            // The standard may allow what they forbid.
+            warn!(plugin = &*settings.key.name, error = %error, "settings cannot be read, so the plugin is paused");
+            PluginSpec { paused: true, ..PluginSpec::default() }
         }
     }
+}
+
+/// What a plugin may do.
+pub(super) fn permissions(spec: &PluginSpec) -> Arc<Permissions> {
+    let own = spec.permissions.clone().unwrap_or_default();
+    let kinds = |kinds: Vec<KindPermission>| -> BTreeMap<String, Namespaces> {
+        let namespaces =
+            |kind: KindPermission| (kind.kind, kind.namespaces.map(|all| all.into_iter().collect()));
+        kinds.into_iter().map(namespaces).collect()
+    };
+    Arc::new(Permissions {
+        read: own.read.map(kinds),
+        write: own.write.map(kinds),
+        adopt: own.adopt,
+        sensitive_kinds: own.sensitive_kinds.into_iter().collect(),
+    })
 }
 
 /// The limits of a plugin: the host's, unless its settings say otherwise.

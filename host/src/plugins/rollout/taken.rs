@@ -3,6 +3,7 @@
 use super::{Known, Rollout, load, say, source};
 use crate::{
     config::Limits,
+    manifest::Permissions,
     object::Object,
     report::{Reason, chain},
 };
@@ -15,8 +16,8 @@ pub(super) struct Refused {
     pub(super) digest: String,
     pub(super) reason: Reason,
     pub(super) message: String,
-    /// The kinds that the operator allowed then: with others it is looked at anew.
-    allowed: Vec<String>,
+    /// What the operator allowed then: with something else it is looked at anew.
+    allowed: Arc<Permissions>,
     /// Whether the same content is tried again.
     transient: bool,
 }
@@ -48,30 +49,30 @@ impl Rollout {
         known: &mut Known,
         config_map: &Object,
         limits: &Limits,
-        allowed: &[String],
+        allowed: &Arc<Permissions>,
     ) -> Result<(), Refused> {
         let component = source::component(config_map, limits.component_bytes).map_err(|error| Refused {
             digest: source::digest(config_map.body.as_bytes()),
             reason: say::source_reason(&error),
             message: chain(&error),
-            allowed: allowed.to_vec(),
+            allowed: allowed.clone(),
             transient: false,
         })?;
         if let Some(version) = &known.version
             && *version.digest == *component.digest
         {
             known.refused = None;
-            return version.manifest.permit(allowed).map_err(|error| Refused {
+            return version.manifest.permit(allowed).map(drop).map_err(|error| Refused {
                 digest: component.digest.clone(),
                 reason: Reason::ManifestInvalid,
                 message: chain(&error),
-                allowed: allowed.to_vec(),
+                allowed: allowed.clone(),
                 transient: false,
             });
         }
         if let Some(refused) = &known.refused
             && refused.digest == component.digest
-            && refused.allowed == allowed
+            && refused.allowed == *allowed
             && !refused.transient
         {
             return Err(refused.clone());
@@ -82,7 +83,7 @@ impl Rollout {
                 digest: component.digest.clone(),
                 reason: error.reason(),
                 message: chain(&error),
-                allowed: allowed.to_vec(),
+                allowed: allowed.clone(),
                 transient: error.is_transient(),
             })?;
         known.version = Some(version);
