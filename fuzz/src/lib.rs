@@ -23,7 +23,11 @@ pub fn component(bytes: &[u8]) {
 pub fn manifest(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     if let Ok(manifest) = Manifest::parse(text) {
-        let _ = (manifest.permit(&[]), manifest.sensitive_kinds(), manifest.brings_kinds());
+        let _ = (
+            manifest.permit(&std::sync::Arc::default()),
+            manifest.sensitive_kinds(),
+            manifest.brings_kinds(),
+        );
     }
 }
 

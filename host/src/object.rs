@@ -67,6 +67,14 @@ impl Gvk {
         (&*self.group, &*self.kind) == ("apiextensions.k8s.io", "CustomResourceDefinition")
     }
 
+    /// How the permissions of a `Plugin` call it, in whatever version: `Secret`, `Deployment.apps`.
+    pub fn permission_name(&self) -> String {
+        match &*self.group {
+            "" => self.kind.to_string(),
+            group => format!("{}.{group}", self.kind),
+        }
+    }
+
     /// `v1` or `apps/v1`.
     pub fn api_version(&self) -> String {
         if self.group.is_empty() {

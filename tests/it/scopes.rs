@@ -326,3 +326,103 @@ async fn plugins_without_a_status_share_a_kind_with_each_other_and_with_one_that
     }
     host.stop().await
 }
+
+/// Waits until a Widget's `Ready` condition has this status and reason, and a message with these words.
+async fn until_ready_says(world: &World, name: &str, [status, reason, words]: [&str; 3]) -> Result<()> {
+    let what = format!("Ready {status} {reason}: {words}");
+    let told = world.until("Widget", name, &what, |widget| {
+        says(widget, "Ready", status, reason)?;
+        let told = string(condition(widget, "Ready").unwrap(), "/message");
+        ensure!(told.contains(words), "{told}");
+        Ok(())
+    });
+    told.await.map(drop)
+}
+
+#[tokio::test]
+async fn operator_says_what_a_plugin_reads_writes_and_adopts() -> Result<()> {
+    let lab = Lab::enter("scopes-permits").await?;
+    let world = &lab.world;
+    let host = lab.host().await?;
+    world.plugin("widget", "widget").await?;
+    let shared = World::within(world.plane, "scopes-permits-shared").await?;
+    let settings = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"}, "data": {"text": "shared"},
+    });
+    shared.apply(&settings, "somebody").await?;
+
+    // A read elsewhere: off, on, and off again, though nothing but the permission has changed.
+    world
+        .set(
+            "Widget",
+            "reads",
+            json!({"mode": "note-elsewhere", "namespace": "scopes-permits-shared", "read": "settings"}),
+        )
+        .await?;
+    let off =
+        ["False", "ReadDenied", "the operator can allow it, by the namespaces in spec.permissions.read"];
+    until_ready_says(world, "reads", off).await?;
+    let everywhere = json!([{"kind": "ConfigMap", "namespaces": [".", "scopes-permits-shared"]}]);
+    world.permit("widget", json!({"read": everywhere})).await?;
+    let noted = |widget: &Value| {
+        ensure!(widget["status"]["note"] == "shared", "{}", widget["status"]);
+        Ok(())
+    };
+    world.until("Widget", "reads", "has what it read elsewhere", noted).await?;
+    let elsewhere = json!([{"kind": "ConfigMap", "namespaces": ["somewhere"]}]);
+    world.permit("widget", json!({"read": elsewhere})).await?;
+    let off = ["False", "ReadDenied", "spec.permissions.read of the Plugin gives for the kind: somewhere"];
+    until_ready_says(world, "reads", off).await?;
+    world.permit("widget", json!({"read": null})).await?;
+
+    // What exists already.
+    let child = |annotations: Value| {
+        json!({"children": [{
+            "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "theirs", "annotations": annotations},
+        }]})
+    };
+    world
+        .apply(&json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "theirs"}}), "somebody")
+        .await?;
+    world.set_plan("adopts", child(json!({"oarlock.dev/adopt": "true"}))).await?;
+    let off = ["False", "InvalidPlan", "set spec.permissions.adopt of the Plugin to true"];
+    until_ready_says(world, "adopts", off).await?;
+    assert!(world.get("ConfigMap", "theirs").await?["metadata"].get("ownerReferences").is_none());
+    world.permit("widget", json!({"adopt": true})).await?;
+    world.until_says("Widget", "adopts", ["Ready", "True", "ChildrenReady"]).await?;
+    assert_eq!(owner(&world.get("ConfigMap", "theirs").await?), uid(&world.get("Widget", "adopts").await?));
+
+    // A namespace in which nothing may be written any more: what is there stays.
+    let kinds = ["ConfigMap", "Service", "Deployment.apps", "StatefulSet.apps", "Job.batch"];
+    let elsewhere = kinds.map(|kind| json!({"kind": kind, "namespaces": ["somewhere"]}));
+    world.permit("widget", json!({"write": elsewhere})).await?;
+    let off = ["False", "InvalidPlan", "spec.permissions.write of the Plugin gives for the kind: somewhere"];
+    until_ready_says(world, "adopts", off).await?;
+    assert_eq!(owner(&world.get("ConfigMap", "theirs").await?), uid(&world.get("Widget", "adopts").await?));
+
+    // A kind that it declares and may not write puts it out of force, until it may.
+    world.permit("widget", json!({"write": [{"kind": "ConfigMap"}]})).await?;
+    let refused = world
+        .until("Plugin", "widget", "is refused", |plugin| says(plugin, "Ready", "False", "ManifestInvalid"));
+    let refused = refused.await?;
+    let told = string(condition(&refused, "Ready").unwrap(), "/message");
+    assert!(told.contains("spec.permissions.write of the Plugin leaves out: add \"kind: "), "{told}");
+    world.permit("widget", json!({"write": null})).await?;
+    world.until_says("Plugin", "widget", ["Ready", "True", "Active"]).await?;
+    world.until_says("Widget", "adopts", ["Ready", "True", "ChildrenReady"]).await?;
+
+    // What makes no sense does not get as far as the host.
+    for (wrong, words) in [
+        (json!({"read": [{"kind": "configmap"}]}), "spec.permissions.read[0].kind"),
+        (json!({"read": [{"kind": "ConfigMap", "namespaces": []}]}), "spec.permissions.read[0].namespaces"),
+        (
+            json!({"read": [{"kind": "ConfigMap", "namespaces": ["*"]}]}),
+            "spec.permissions.read[0].namespaces[0]",
+        ),
+        (json!({"write": [{"kind": "Plugin.oarlock.dev"}]}), "belong to the host"),
+    ] {
+        let error = world.permit("widget", wrong).await.unwrap_err();
+        assert!(format!("{error:#}").contains(words), "{error:#}");
+    }
+    host.stop().await
+}

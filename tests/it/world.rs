@@ -59,6 +59,7 @@ pub(crate) async fn shared_host() -> Result<&'static Host> {
         host.ready().await?;
         let world = World::within(plane, NAMESPACE).await?;
         world.plugin("widget", "widget").await?;
+        world.permit("widget", json!({"adopt": true})).await?;
         world.plugin("website", "website").await?;
         Ok(host)
     })
@@ -395,6 +396,11 @@ impl World {
         let kinds = json!(["CustomResourceDefinition.apiextensions.k8s.io"]);
         self.merge("Plugin", "cluster", json!({"spec": {"permissions": {"sensitiveKinds": kinds}}})).await?;
         self.until_says("Plugin", "cluster", ["Ready", "True", "Active"]).await.map(drop)
+    }
+
+    /// Lets a plugin do this, and whatever is said nothing of is as it was.
+    pub(crate) async fn permit(&self, name: &str, permissions: Value) -> Result<()> {
+        self.merge("Plugin", name, json!({"spec": {"permissions": permissions}})).await.map(drop)
     }
 
     /// Puts a `ConfigMap` with these entries where the host looks for plugins.

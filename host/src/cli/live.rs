@@ -116,7 +116,7 @@ impl Live {
         let bytes = component.bytes.clone();
         let compiler = std::env::current_exe().context("cannot tell which program this is")?;
         let engine = Engine::with(1, None, compiler)?;
-        let allowed = terms.permissions.unwrap_or_default().sensitive_kinds;
+        let allowed = settings::permissions(&terms);
         let version = load::version(&engine, component, &limits, &allowed).await;
         let version = version.map_err(|(_, error)| {
             Failure::new(chain(&error), "`oarlock check FILE` tells more of a component".to_owned())

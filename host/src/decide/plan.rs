@@ -15,7 +15,7 @@ pub use text::cut;
 
 use crate::{
     config::Limits,
-    manifest::Manifest,
+    manifest::{Access, Manifest},
     object::{Gvk, ObjectKey, PREFIX},
     observe::reads::Sources,
 };
@@ -184,6 +184,11 @@ impl Plan {
             })
             .collect::<Result<Vec<_>, _>>()?;
         let (labels, annotations) = check_metadata(parent, raw.metadata.as_deref())?;
+        if !labels.is_empty() || !annotations.is_empty() {
+            manifest
+                .check(host_namespace, parent, Access::WriteParent)
+                .map_err(|source| Error::Denied { child: parent.clone(), source: Box::new(source) })?;
+        }
         Ok(Self {
             children: child::in_order(children)?,
             status: check_status(raw.status.as_deref())?,

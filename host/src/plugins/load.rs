@@ -3,7 +3,7 @@
 use crate::{
     config::Limits,
     decide::guest::{CallError, Guest, LoadError, engine::Engine, inspect},
-    manifest::{self, Manifest},
+    manifest::{self, Manifest, Permissions},
     plugins::{ActivePlugin, source::Component},
     report::Reason,
 };
@@ -26,6 +26,12 @@ pub struct Version {
 }
 
 impl Version {
+    /// The version under what the operator allows now; `None` if that is not enough.
+    pub fn permitted(self, permissions: &Arc<Permissions>) -> Option<Self> {
+        let manifest = Arc::new(self.manifest.permit(permissions).ok()?);
+        Some(Self { manifest, ..self })
+    }
+
     /// The version of a plugin in force.
     pub fn of(plugin: &ActivePlugin) -> Self {
         let ActivePlugin { digest, manifest, guest, .. } = plugin.clone();
@@ -86,15 +92,14 @@ pub async fn version(
     engine: &Engine,
     component: Component,
     limits: &Limits,
-    sensitive_kinds: &[String],
+    permissions: &Arc<Permissions>,
 ) -> Result<Version, (String, Error)> {
     let seen = Instant::now();
     let Component { digest, bytes, .. } = component;
     let load = async {
         let guest = Guest::load(engine, &digest, &bytes, limits).await?;
         let manifest = guest.describe(limits).await.map_err(LoadError::Describe)?;
-        let manifest = Manifest::parse(&manifest)?;
-        manifest.permit(sensitive_kinds)?;
+        let manifest = Manifest::parse(&manifest)?.permit(permissions)?;
         Ok((guest, Arc::new(manifest)))
     };
     match load.await {

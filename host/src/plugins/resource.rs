@@ -53,7 +53,7 @@ pub struct PluginSpec {
     /// What its calls may use; absent means the host's standard.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<PluginLimits>,
-    /// What it may do beyond what every plugin may.
+    /// What it may do, of what its manifest declares and beyond.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub permissions: Option<PluginPermissions>,
 }
@@ -105,15 +105,52 @@ pub struct Rollback {
     pub to: String,
 }
 
-/// What a plugin may do beyond what every plugin may.
+/// What a plugin may do, of what its manifest declares and beyond.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct PluginPermissions {
+    /// The only kinds that its manifest may declare under `reads`; absent means all. With `namespaces`, they are read
+    /// there and nowhere else, which may be beyond the parent's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["kind"]))]
+    pub read: Option<Vec<KindPermission>>,
+    /// The only kinds that its manifest may declare under `children`; absent means all. With `namespaces`, they are
+    /// written there only, and still in no other namespace than the parent's where that has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["kind"]))]
+    pub write: Option<Vec<KindPermission>>,
+    /// Whether its plans may take over objects that exist already (`oarlock.dev/adopt`).
+    #[serde(default)]
+    pub adopt: bool,
     /// Kinds that give rights over the cluster and that its manifest may declare all the same, each by kind and
     /// group: `Secret`, `CustomResourceDefinition.apiextensions.k8s.io`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "set"))]
     pub sensitive_kinds: Vec<String>,
+}
+
+/// A kind that a plugin may read or write.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct KindPermission {
+    /// Kind and group, in whatever version: `ConfigMap`, `Deployment.apps`.
+    #[schemars(
+        length(max = 317),
+        regex(pattern = r"^[A-Z][A-Za-z0-9]*(\.[a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$")
+    )]
+    #[schemars(extend("x-kubernetes-validations" = [{
+        "rule": "!self.endsWith('.oarlock.dev')",
+        "message": "kinds of oarlock.dev belong to the host; no plugin may read or write them",
+    }]))]
+    pub kind: String,
+    /// Namespaces; `.` is the parent's own. Absent means the parent's own, and all for parents that are in none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(
+        length(min = 1, max = 256),
+        inner(length(max = 63), regex(pattern = r"^(\.|[a-z0-9]([-a-z0-9]*[a-z0-9])?)$"))
+    )]
+    #[schemars(extend("x-kubernetes-list-type" = "set"))]
+    pub namespaces: Option<Vec<String>>,
 }
 
 /// What the calls of a plugin may use.

@@ -213,10 +213,12 @@ impl Rollout {
             (known.content, known.refused) = (None, None);
         }
         self.choose(name, known, &settings, &terms).await?;
-        // What was allowed when it came into force may not be any more.
-        if known.version.as_ref().is_some_and(|version| version.manifest.permit(&terms.allowed).is_err()) {
-            known.version = None;
-            self.deactivate(name, all);
+        // What was allowed when it came into force may not be any more, and what was not may be now.
+        if let Some(version) = known.version.take() {
+            known.version = version.permitted(&terms.allowed);
+            if known.version.is_none() {
+                self.deactivate(name, all);
+            }
         }
         let known = all.entry(name.clone()).or_default();
         if known.version.is_none() {

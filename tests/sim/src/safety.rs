@@ -43,6 +43,7 @@ pub fn check(scenario: &Scenario, records: &[Record], notes: &[Note]) -> Result<
     for (at, record) in records.iter().enumerate() {
         while starts.next_if(|start| *start <= at).is_some() {
             // A new host knows what it is answered, and nothing of what one before it has seen.
+            judge.starts += 1;
             judge.parents.values_mut().filter(|_| judge.is_stale).for_each(|parent| parent.floor = 0);
         }
         // What was known is of a world that never was.
@@ -50,6 +51,7 @@ pub fn check(scenario: &Scenario, records: &[Record], notes: &[Note]) -> Result<
             judge = Judge {
                 is_fewer: judge.is_fewer,
                 is_stale: judge.is_stale,
+                starts: judge.starts,
                 restored: Some(record.at),
                 ..Judge::default()
             };
@@ -98,6 +100,8 @@ struct Judge {
     is_fewer: bool,
     /// Whether the API server's answers were ever old ones: then nobody can know better.
     is_stale: bool,
+    /// How often the host has started.
+    starts: usize,
     /// When a backup was restored last.
     restored: Option<Duration>,
     /// Versions of parents since the host's last write of each, oldest first, by uid.

@@ -72,8 +72,10 @@ pub(super) fn check(
     let gvk = Gvk::new(&api_version, &kind);
     let (key, namespaced) =
         place(index, named.clone(), gvk, name, namespace, parent, manifest, sources, brought)?;
+    let options = check_metadata(index, &named, &key, &mut metadata)?;
+    let access = Access::Write { child: &key, namespaced, adopt: options.adopt };
     manifest
-        .check(host_namespace, parent, Access::Write { child: &key, namespaced })
+        .check(host_namespace, parent, access)
         .map_err(|source| Error::Denied { child: key.clone(), source: Box::new(source) })?;
     if key.identity() == parent.identity() {
         return Err(Error::IsParent { child: key });
@@ -83,7 +85,6 @@ pub(super) fn check(
         Some(namespace) => metadata.insert("namespace".to_owned(), Value::from(&**namespace)),
         None => metadata.remove("namespace"),
     };
-    let options = check_metadata(index, &named, &key, &mut metadata)?;
     object.insert("metadata".to_owned(), Value::Object(metadata));
     refuse_sensitive(&key, &object)?;
     Ok(Child { key, object, options })

@@ -1,4 +1,5 @@
 use super::*;
+use crate::manifest::Permissions;
 use crate::observe::{client::Scope, watch::WatchKey};
 use serde_json::json;
 
@@ -30,7 +31,8 @@ fn manifest(status: bool) -> Manifest {
         "name": "web", "version": "1", "status": status, "children": children,
         "parent": {"apiVersion": "cases.example.com/v1", "kind": "Widget"},
     });
-    Manifest::parse(&manifest.to_string()).unwrap()
+    let permissions = Permissions { adopt: true, ..Permissions::default() };
+    Manifest::parse(&manifest.to_string()).unwrap().permit(&permissions.into()).unwrap()
 }
 
 fn sources() -> Sources {

@@ -8,10 +8,13 @@ impl Rollout {
     /// Puts a version in force if it differs from what serves, and has its parents planned.
     pub(super) fn activate(&self, plugin: ActivePlugin, serving: Option<&ActivePlugin>, synced: bool) {
         let name = plugin.name.clone();
+        let permitted_otherwise =
+            serving.is_some_and(|serving| serving.manifest.permissions != plugin.manifest.permissions);
         let changed = serving.is_none_or(|serving| {
             serving.digest != plugin.digest
                 || serving.paused != plugin.paused
                 || serving.limits != plugin.limits
+                || permitted_otherwise
                 || serving.parent_kind != plugin.parent_kind
                 // Approved: what was held back is not any more.
                 || serving.probation.is_some() && plugin.probation.is_none()
@@ -39,8 +42,9 @@ impl Rollout {
             );
             self.metrics.plugin_active(&plugin.name, &plugin.manifest.version, &plugin.digest);
         }
-        if moved {
-            // A kind that comes back may have another scope, and plans were checked against the one before.
+        if moved || permitted_otherwise {
+            // A kind that comes back may have another scope, and plans were checked against the one before; as they
+            // were against what was permitted.
             self.memos.forget_plugin(&name);
         }
         if changed || moved || obstructed || retried {

@@ -3,6 +3,7 @@
 use super::{Error, Known, Rollout, kinds::Resolved, plugins_watch, say, settings, steady};
 use crate::{
     config::Limits,
+    manifest::Permissions,
     object::{Gvk, Object, field_manager},
     observe::{discovery::Kind, reads::Sources, watch::WatchKey},
     plugins::{
@@ -24,15 +25,15 @@ use tokio::time::Instant;
 pub(super) struct Terms {
     pub(super) spec: PluginSpec,
     pub(super) limits: Limits,
-    /// Sensitive kinds that are allowed.
-    pub(super) allowed: Vec<String>,
+    /// What it may do.
+    pub(super) allowed: Arc<Permissions>,
 }
 
 impl Terms {
     pub(super) fn of(standard: &Limits, settings: &Object) -> Self {
         let spec = settings::spec(settings);
         let limits = settings::limits(standard, &spec);
-        let allowed = spec.permissions.clone().unwrap_or_default().sensitive_kinds;
+        let allowed = settings::permissions(&spec);
         Self { spec, limits, allowed }
     }
 }
@@ -58,6 +59,7 @@ impl Rollout {
         let Some(version) = known.version.clone() else { return Ok(()) };
         let manifest = version.manifest.clone();
         let tried = known.candidate.as_ref().map(|candidate| candidate.version.clone());
+        let tried = tried.and_then(|version| version.permitted(&terms.allowed));
         let recorded = say::recorded(&settings);
         known.field_kinds.add(say::from_texts(&recorded.field_kinds));
         let written = Written {
@@ -194,7 +196,10 @@ impl Rollout {
                 Ok(serving.probation.as_ref().and_then(|probation| probation.before.clone()))
             }
             (Some(serving), Some(before)) if serving.digest == before.digest => Ok(Some(serving.clone())),
-            (_, Some(before)) => Ok(self.prepare(name, known, before, written, terms).await?.map(Arc::new)),
+            (_, Some(before)) => match before.clone().permitted(&terms.allowed) {
+                Some(before) => Ok(self.prepare(name, known, &before, written, terms).await?.map(Arc::new)),
+                None => Ok(None),
+            },
             (_, None) => Ok(None),
         }
     }

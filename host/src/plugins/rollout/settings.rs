@@ -5,13 +5,14 @@
 use super::say;
 use crate::{
     config::Limits,
+    manifest::{Namespaces, Permissions},
     object::{Gvk, Object, ParseSelectorError, Selector},
     plugins::{
         Part,
-        resource::{Canary, PluginSpec},
+        resource::{Canary, KindPermission, PluginSpec},
     },
 };
-use std::time::Duration;
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tracing::warn;
 
 /// On a `Plugin` that the host made for a bare ConfigMap.
@@ -68,10 +69,27 @@ pub(crate) fn spec(settings: &Object) -> PluginSpec {
     match serde_json::from_str::<Whole>(&settings.body) {
         Ok(whole) => whole.spec,
         Err(error) => {
-            warn!(plugin = &*settings.key.name, error = %error, "settings cannot be read, standard ones apply");
-            PluginSpec::default()
+            // The standard may allow what they forbid.
+            warn!(plugin = &*settings.key.name, error = %error, "settings cannot be read, so the plugin is paused");
+            PluginSpec { paused: true, ..PluginSpec::default() }
         }
     }
+}
+
+/// What a plugin may do.
+pub(crate) fn permissions(spec: &PluginSpec) -> Arc<Permissions> {
+    let own = spec.permissions.clone().unwrap_or_default();
+    let kinds = |kinds: Vec<KindPermission>| -> BTreeMap<String, Namespaces> {
+        let namespaces =
+            |kind: KindPermission| (kind.kind, kind.namespaces.map(|all| all.into_iter().collect()));
+        kinds.into_iter().map(namespaces).collect()
+    };
+    Arc::new(Permissions {
+        read: own.read.map(kinds),
+        write: own.write.map(kinds),
+        adopt: own.adopt,
+        sensitive_kinds: own.sensitive_kinds.into_iter().collect(),
+    })
 }
 
 /// The limits of a plugin: the host's, unless its settings say otherwise.

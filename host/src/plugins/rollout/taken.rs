@@ -2,6 +2,7 @@
 
 use super::{Known, Rollout, Terms, config_maps_watch, load, say, source};
 use crate::{
+    manifest::Permissions,
     object::Object,
     plugins::load::Version,
     report::{Reason, chain},
@@ -15,8 +16,8 @@ pub(super) struct Refused {
     pub(super) digest: String,
     pub(super) reason: Reason,
     pub(super) message: String,
-    /// The kinds that the operator allowed then: with others it is looked at anew.
-    allowed: Vec<String>,
+    /// What the operator allowed then: with something else it is looked at anew.
+    allowed: Arc<Permissions>,
     /// Whether the same content is tried again.
     transient: bool,
 }
@@ -25,7 +26,7 @@ impl Refused {
     /// Of a version that was in force.
     pub(super) fn rolled_back(digest: &str, message: String) -> Self {
         let digest = digest.to_owned();
-        Self { digest, reason: Reason::RolledBack, message, allowed: Vec::new(), transient: false }
+        Self { digest, reason: Reason::RolledBack, message, allowed: Arc::default(), transient: false }
     }
 }
 
@@ -73,7 +74,7 @@ impl Rollout {
         })?;
         if let Some(version) = known.loaded(&component.digest) {
             return match version.manifest.permit(allowed) {
-                Ok(()) => Ok(version.clone()),
+                Ok(_) => Ok(version.clone()),
                 Err(error) => Err(refused(&component.digest, Reason::ManifestInvalid, chain(&error))),
             };
         }

@@ -26,11 +26,12 @@ pub struct Spec {
     pub text: String,
     /// Must be at least 1.
     pub size: u32,
-    /// For modes `reads` and `note`: the `ConfigMap` to copy, or to tell the text of.
+    /// For modes `reads`, `note` and `note-elsewhere`: the `ConfigMap` to copy, or to tell the text of.
     pub read: String,
     /// For mode `reads`: the `ConfigMap`s to name.
     pub selector: String,
-    /// For mode `reads` of a cluster-scoped parent: where to read, and to have the child.
+    /// For mode `note-elsewhere`: where to read. For mode `reads` of a cluster-scoped parent: also where to have the
+    /// child.
     pub namespace: String,
     /// The whole answer, whatever the mode.
     pub plan: Option<Script>,
@@ -223,6 +224,10 @@ fn by_mode(widget: &Widget, reads: &Reads) -> Result<Plan, Failure> {
         "reads" => copy(widget, reads, &mut plan)?,
         "clock" => plan.status = Some(json!({"note": reads.now()})),
         "random" => plan.children = vec![config_map(&child_name(widget), &reads.now()).into()],
+        "note-elsewhere" => {
+            let found: Option<Value> = reads.get_in(&spec.namespace, ("v1", "ConfigMap"), &spec.read)?;
+            plan.status = Some(json!({"note": found.map(|found| found["data"]["text"].clone())}));
+        }
         "note" => plan.status = Some(json!({"note": text_of(&spec.read, reads)?})),
         "previous" => plan.status = Some(json!({"note": next(reads)?})),
         "children" => plan.status = Some(json!({"note": observed(reads)?})),
