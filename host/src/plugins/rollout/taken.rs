@@ -17,10 +17,17 @@ pub(super) struct Refused {
     pub(super) reason: Reason,
     pub(super) message: String,
     /// What the operator allowed then: with something else it is looked at anew.
-    allowed: Arc<Permissions>,
-    /// Whether the same content is tried again.
-    transient: bool,
+    under: (Arc<Permissions>, Limits),
+    /// When the same content is tried again, as the machine may have been at fault.
+    again: Option<Instant>,
+    /// How often it has been tried.
+    times: u32,
 }
+
+/// When content is tried again for the first time; doubled each time.
+const TRY_AGAIN: Duration = Duration::from_mins(1);
+/// Compiling may take two cores for a minute: no more than a sixtieth of the time for what never succeeds.
+const TRY_AGAIN_MAX: Duration = Duration::from_hours(1);
 
 impl Rollout {
     /// Remembers a refusal, and tells of it when it is new.
@@ -37,8 +44,8 @@ impl Rollout {
             info!(plugin = &**name, reason, message = refused.message, "version refused");
             self.events.publish(settings, &say::refused(&refused, config_map));
         }
-        if refused.transient {
-            self.pending.later(name, Duration::from_mins(1));
+        if let Some(again) = refused.again {
+            self.pending.later(name, again - Instant::now());
         }
         known.refused = Some(refused);
     }
@@ -51,42 +58,42 @@ impl Rollout {
         limits: &Limits,
         allowed: &Arc<Permissions>,
     ) -> Result<(), Refused> {
-        let component = source::component(config_map, limits.component_bytes).map_err(|error| Refused {
-            digest: source::digest(config_map.body.as_bytes()),
-            reason: say::source_reason(&error),
-            message: chain(&error),
-            allowed: allowed.clone(),
-            transient: false,
+        let under = (allowed.clone(), limits.clone());
+        let refusal = |digest: &str, reason, error: &dyn std::error::Error| Refused {
+            digest: digest.to_owned(),
+            reason,
+            message: chain(error),
+            under: under.clone(),
+            again: None,
+            times: 1,
+        };
+        let component = source::component(config_map, limits.component_bytes).map_err(|error| {
+            refusal(&source::digest(config_map.body.as_bytes()), say::source_reason(&error), &error)
         })?;
         if let Some(version) = &known.version
             && *version.digest == *component.digest
         {
             known.refused = None;
-            return version.manifest.permit(allowed).map(drop).map_err(|error| Refused {
-                digest: component.digest.clone(),
-                reason: Reason::ManifestInvalid,
-                message: chain(&error),
-                allowed: allowed.clone(),
-                transient: false,
-            });
+            let permitted = version.manifest.permit(allowed);
+            return permitted
+                .map(drop)
+                .map_err(|error| refusal(&component.digest, Reason::ManifestInvalid, &error));
         }
-        if let Some(refused) = &known.refused
-            && refused.digest == component.digest
-            && refused.allowed == *allowed
-            && !refused.transient
+        let before = known.refused.as_ref().filter(|refused| refused.digest == component.digest);
+        if let Some(refused) = before
+            && refused.under == under
+            && refused.again.is_none_or(|again| Instant::now() < again)
         {
             return Err(refused.clone());
         }
         let seen = Instant::now();
-        let version =
-            load::version(&self.engine, &component, limits, allowed).await.map_err(|error| Refused {
-                digest: component.digest.clone(),
-                reason: error.reason(),
-                message: chain(&error),
-                allowed: allowed.clone(),
-                transient: error.is_transient(),
-            })?;
-        known.version = Some(version);
+        let times = before.map_or(0, |before| before.times) + 1;
+        let loaded = load::version(&self.engine, &component, limits, allowed).await;
+        known.version = Some(loaded.map_err(|error| {
+            let after = (TRY_AGAIN * 2_u32.pow(times.min(8) - 1)).min(TRY_AGAIN_MAX);
+            let again = error.is_transient().then(|| Instant::now() + after);
+            Refused { again, times, ..refusal(&component.digest, error.reason(), &error) }
+        })?);
         known.seen = Some(seen);
         known.refused = None;
         Ok(())
