@@ -42,6 +42,8 @@ reasons! {
     MemoryExceeded,
     /// The guest answered with more than it may.
     OutputTooLarge,
+    /// The plan has more children, conditions or events than it may; nothing of it was applied.
+    PlanTooLarge,
     /// The plan breaks a rule; nothing of it was applied.
     InvalidPlan,
     /// The guest failed and says that trying again can help.
@@ -97,8 +99,12 @@ reasons! {
     TooLarge,
     /// A plugin: the manifest cannot be read or asks for too much.
     ManifestInvalid,
-    /// A plugin: compiling failed or took too much.
+    /// A plugin: compiling failed.
     CompileFailed,
+    /// A plugin: compiling took longer than it may.
+    CompileTimeExceeded,
+    /// A plugin: compiling most likely needs more memory than it may have.
+    CompileMemoryExceeded,
     /// A plugin: the first call of `describe` failed.
     SmokeTestFailed,
     /// A plugin: an older plugin writes the status of the same parent kind.

@@ -4,7 +4,7 @@
 
 use oarlock::{
     config::Limits,
-    decide::guest::{CallError, Called, Function, Guest, LoadError, Trace, compile, engine::Engine},
+    decide::guest::{CallError, Called, Function, Growth, Guest, LoadError, Trace, compile, engine::Engine},
     manifest::Manifest,
     object::{Gvk, LABEL_OWNED_BY, Object, ResourceVersion},
     observe::{
@@ -20,6 +20,7 @@ use std::{
     fmt::Write as _,
     fs,
     path::{Path, PathBuf},
+    process::Stdio,
     sync::{Arc, LazyLock},
     time::{Duration, Instant},
 };
@@ -198,7 +199,11 @@ async fn reads_are_limited() {
     let limits = Limits { reads: 100, ..LIMITS };
     let called = call_within("widget", json!({"mode": "many-reads"}), &limits).await.expect("an answer");
     let failure = called.answer.expect_err("a failure");
-    assert!(failure.message.contains("may make 100 reads"), "{}", failure.message);
+    assert!(
+        failure.message.contains("come to 101 different reads, at most 100 are allowed"),
+        "{}",
+        failure.message
+    );
     assert_eq!(called.trace.reads.len(), 100);
 }
 
@@ -214,6 +219,9 @@ async fn logs_are_kept_up_to_the_limit() {
     let many = call(json!({"mode": "many-logs"})).await;
     let bytes: usize = many.trace.logs.iter().map(|line| line.message.len()).sum();
     assert!(bytes <= LIMITS.log_bytes && bytes > LIMITS.log_bytes / 2, "{bytes}");
+    let few = Limits { log_lines: 10, ..LIMITS };
+    let few = call_within("widget", json!({"mode": "many-logs"}), &few).await.expect("an answer");
+    assert_eq!(few.trace.logs.len(), 10);
     assert!(many.trace.logs_dropped > 5_000_000, "{}", many.trace.logs_dropped);
 }
 
@@ -265,13 +273,13 @@ async fn refused_memory_explains_what_follows() {
     for mode in ["grow", "grow-spin"] {
         let (error, _) = fault(mode, &TIGHT).await;
         assert!(
-            matches!(error, CallError::Memory { limit } if limit == TIGHT.memory_bytes),
+            matches!(error, CallError::Memory(Growth { asked, limit, .. }) if limit == TIGHT.memory_bytes && asked > limit),
             "{mode}: {error:?}"
         );
     }
     let small = Limits { memory_bytes: 64 << 10, ..TIGHT };
     let (error, _) = fault("normal", &small).await;
-    assert!(matches!(error, CallError::Memory { .. }), "{error:?}");
+    assert!(matches!(error, CallError::Memory(_)), "{error:?}");
 }
 
 #[tokio::test]
@@ -496,6 +504,57 @@ mod compiling {
         }
         let missing = fail("missing.sh", &LIMITS).await;
         assert!(matches!(missing, compile::Error::Spawn(_)), "{missing:?}");
+    }
+
+    #[tokio::test]
+    async fn compiler_is_given_nothing_of_the_hosts() {
+        // Files are opened for this process alone, unless somebody is careless.
+        let file = fs::File::open("/etc/hostname").expect("a file");
+        rustix::io::fcntl_setfd(&file, rustix::io::FdFlags::empty()).expect("it is open");
+        let told = fail("tells.sh", &LIMITS).await.to_string();
+        let own = ["PWD", "OLDPWD", "SHLVL", "_"];
+        let given = told.split("; ").filter_map(|line| line.split_once('=')).map(|(name, _)| name);
+        let given: Vec<_> = given.filter(|name| !own.iter().any(|own| name.ends_with(own))).collect();
+        assert!(given.iter().all(|name| name.ends_with("RAYON_NUM_THREADS")), "{told}");
+        assert!(told.contains("; /; "), "it is where there is nothing: {told}");
+    }
+
+    /// The real one, before it is given anything.
+    #[tokio::test]
+    async fn compiler_gives_up_files_network_and_rights() {
+        let file = fs::File::open("/etc/hostname").expect("a file");
+        rustix::io::fcntl_setfd(&file, rustix::io::FdFlags::empty()).expect("it is open");
+        let mut compiler = tokio::process::Command::new(OARLOCK)
+            .arg(compile::COMMAND)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .expect("it starts");
+        let process = PathBuf::from(format!("/proc/{}", compiler.id().expect("it runs")));
+        let read = |file: &str| fs::read_to_string(process.join(file)).unwrap_or_default();
+        let is_confined = || read("status").lines().any(|line| line == "NoNewPrivs:\t1");
+        let is_unshared =
+            || fs::read_link(process.join("ns/net")).ok() != fs::read_link("/proc/self/ns/net").ok();
+        let may_unshare = std::process::Command::new("unshare").args(["--user", "--net", "true"]).output();
+        let may_unshare = may_unshare.is_ok_and(|output| output.status.success());
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while !is_confined() || may_unshare && !is_unshared() {
+            assert!(Instant::now() < deadline, "{}", read("status"));
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let open = fs::read_dir(process.join("fd")).expect("it runs").count();
+        assert_eq!(open, 3, "stdin, stdout, stderr");
+        let files = read("limits").lines().find(|line| line.starts_with("Max open files")).map(str::to_owned);
+        let files = files.expect("a limit");
+        assert_eq!(files.split_whitespace().collect::<Vec<_>>()[3..5], ["3", "3"], "{files}");
+        if may_unshare {
+            let network = read("net/dev");
+            let interfaces: Vec<_> = network.lines().skip(2).map(str::trim_start).collect();
+            assert!(interfaces.iter().all(|line| line.starts_with("lo:")), "{network}");
+        }
+        compiler.kill().await.expect("it runs");
     }
 
     #[tokio::test]

@@ -57,6 +57,10 @@ pub struct Trace {
     pub reads: Vec<Recorded>,
     /// Fuel used.
     pub fuel: u64,
+    /// The most memory it had, in bytes.
+    pub memory: usize,
+    /// Text of the answer, in bytes.
+    pub output: usize,
     /// Wall time.
     pub duration: Duration,
     /// Lines the guest wrote, within the limit.
@@ -72,6 +76,17 @@ pub struct LogLine {
     pub level: tracing::Level,
     /// The text.
     pub message: String,
+}
+
+/// A growth of memory that was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Growth {
+    /// `bytes of memory` or `elements of a table`.
+    pub what: &'static str,
+    /// What the guest would have had.
+    pub asked: usize,
+    /// What it may have.
+    pub limit: usize,
 }
 
 /// Why a call has no answer: the guest's fault, told apart by type.
@@ -98,13 +113,10 @@ pub enum CallError {
         limit: Duration,
     },
     /// A refused growth of memory came before the trap.
-    #[error("the guest asked for more than {limit} bytes of memory")]
-    Memory {
-        /// The limit.
-        limit: usize,
-    },
-    /// Its answer was too large.
-    #[error("the guest answered with more than {limit} bytes")]
+    #[error("the guest asked for {} {}, a call may have {}", .0.asked, .0.what, .0.limit)]
+    Memory(Growth),
+    /// Its answer was too large, or what it handed over in one call of an import.
+    #[error("the guest answered, or asked, with more than {limit} bytes at once")]
     Output {
         /// The limit.
         limit: usize,
@@ -202,7 +214,7 @@ impl Guest {
         limits: &Limits,
     ) -> Result<Called, (CallError, Trace)> {
         let object = view.parent.body.clone();
-        let (answer, trace) = self
+        let (answer, mut trace) = self
             .run(Some(view), limits, async move |plugin, store| {
                 Ok(match function {
                     Function::Reconcile => {
@@ -217,8 +229,16 @@ impl Guest {
             })
             .await;
         match answer {
-            Ok(answer) => Ok(Called { answer, trace }),
-            Err(error) => Err((error, trace)),
+            Ok(answer) => {
+                trace.output = answer.as_ref().map_or(0, |(plan, _): &(RawPlan, _)| plan.text_len());
+                Ok(Called { answer, trace })
+            }
+            Err(error) => {
+                if matches!(error, CallError::Output { .. }) {
+                    trace.output = limits.output_bytes;
+                }
+                Err((error, trace))
+            }
         }
     }
 
@@ -246,12 +266,16 @@ impl Guest {
         };
         let fuel = limits.fuel - store.get_fuel().unwrap_or(limits.fuel);
         let state = store.into_data();
-        let refused = state.memory.refused;
+        let (memory, refused) = (state.memory.used, state.memory.refused);
         let (reads, mut logs) = state.finish();
         logs.close();
         let answer = answer.map_err(|unanswered| explain(&unanswered, refused, &logs, limits));
         let duration = started.elapsed();
-        (answer, Trace { reads, fuel, duration, logs: logs.lines, logs_dropped: logs.dropped })
+        let output = 0;
+        (
+            answer,
+            Trace { reads, fuel, memory, output, duration, logs: logs.lines, logs_dropped: logs.dropped },
+        )
     }
 }
 
@@ -286,10 +310,10 @@ enum Unanswered {
 }
 
 /// Says whose fault it was, by the types of wasmtime's errors.
-fn explain(unanswered: &Unanswered, memory_refused: bool, logs: &Logs, limits: &Limits) -> CallError {
+fn explain(unanswered: &Unanswered, refused: Option<Growth>, logs: &Logs, limits: &Limits) -> CallError {
     // What a guest does without the memory it asked for differs (it traps, spins, recurses); the cause does not.
-    if memory_refused {
-        return CallError::Memory { limit: limits.memory_bytes };
+    if let Some(growth) = refused {
+        return CallError::Memory(growth);
     }
     let (error, in_call) = match unanswered {
         Unanswered::Deadline => return CallError::Deadline { limit: limits.deadline },

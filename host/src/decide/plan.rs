@@ -26,9 +26,6 @@ use std::{
     time::Duration,
 };
 
-/// Conditions of one plan. With messages as long as they may be, this many come near the 1.5 MiB that etcd
-/// takes for one object; people read a handful.
-const MAX_CONDITIONS: usize = 64;
 /// The shortest `requeue-after`: below, a plan that asks for itself would keep a worker busy all the time.
 const MIN_REQUEUE: Duration = Duration::from_millis(100);
 /// The deepest nesting that is read. `serde_json` refuses the next level, with a text that names no remedy.
@@ -49,6 +46,17 @@ pub struct RawPlan {
     pub events: Vec<Event>,
     /// Milliseconds.
     pub requeue_after: Option<u32>,
+}
+
+impl RawPlan {
+    /// Bytes of all its text.
+    pub fn text_len(&self) -> usize {
+        let optional = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+        let conditions = self.conditions.iter().flat_map(|one| [&one.r#type, &one.reason, &one.message]);
+        let events = self.events.iter().flat_map(|one| [&one.reason, &one.note]);
+        let texts = self.children.iter().chain(conditions).chain(events);
+        texts.map(String::len).sum::<usize>() + optional(&self.status) + optional(&self.metadata)
+    }
 }
 
 /// `True`, `False` or `Unknown`.
@@ -164,7 +172,7 @@ impl Plan {
     ) -> Result<Self, Error> {
         for (what, count, limit) in [
             ("children", raw.children.len(), limits.children),
-            ("conditions", raw.conditions.len(), MAX_CONDITIONS),
+            ("conditions", raw.conditions.len(), limits.conditions),
             ("events", raw.events.len(), limits.events),
         ] {
             if count > limit {

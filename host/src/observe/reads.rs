@@ -98,12 +98,14 @@ pub enum Error {
         gvk: Gvk,
     },
     /// Too much was read.
-    #[error("a call may make {reads} reads and receive {bytes} bytes by them")]
+    #[error("the call has come to {count} {what}, at most {limit} are allowed")]
     Exhausted {
-        /// The limit of reads.
-        reads: usize,
-        /// The limit of bytes.
-        bytes: usize,
+        /// `different reads`, or `bytes of reads`.
+        what: &'static str,
+        /// How many with this one.
+        count: usize,
+        /// How many may be.
+        limit: usize,
     },
 }
 
@@ -249,7 +251,8 @@ impl View {
     fn record(&mut self, read: Read) -> Result<(), Error> {
         if !self.recorded.contains_key(&read) {
             if self.recorded.len() >= self.limits.0 {
-                return Err(self.exhausted());
+                let (count, limit) = (self.recorded.len() + 1, self.limits.0);
+                return Err(Error::Exhausted { what: "different reads", count, limit });
             }
             let answer = self.answer(&read);
             self.recorded.insert(read, answer);
@@ -259,11 +262,8 @@ impl View {
 
     fn charge(&mut self, bytes: usize) -> Result<(), Error> {
         self.bytes = self.bytes.saturating_add(bytes);
-        if self.bytes > self.limits.1 { Err(self.exhausted()) } else { Ok(()) }
-    }
-
-    fn exhausted(&self) -> Error {
-        Error::Exhausted { reads: self.limits.0, bytes: self.limits.1 }
+        let (count, limit) = (self.bytes, self.limits.1);
+        if count > limit { Err(Error::Exhausted { what: "bytes of reads", count, limit }) } else { Ok(()) }
     }
 
     /// The hash of the answer to a question, in this view.

@@ -11,6 +11,8 @@ mod tests;
 
 use crate::{
     act::{apply::Applied, status::Written},
+    config::Limits,
+    decide::guest::Trace,
     observe::{
         client::Answer,
         watch::{Counts, WatchKey, WatchState},
@@ -20,8 +22,8 @@ use crate::{
 use jiff::Timestamp;
 use labels::{
     ANSWERS, APPLY_RESULTS, Build, KindState, MEMO_RESULTS, OK, OfKind, OfPlugin, PluginReason, PluginResult,
-    PluginState, PluginVersion, RECONCILE_RESULTS, Request, STATUS_RESULTS, VERBS, WATCH_STATES,
-    guest_failures, is_guest_failure, reconcile_result, watch_state,
+    PluginState, PluginUse, PluginVersion, RECONCILE_RESULTS, Request, STATUS_RESULTS, VERBS, WATCH_STATES,
+    guest_failures, is_guest_failure, reconcile_result, usable, used, watch_state,
 };
 use prometheus_client::{
     encoding::text,
@@ -37,7 +39,7 @@ use prometheus_client::{
 use std::{
     collections::BTreeMap,
     hash::Hash,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicU64},
     time::Duration,
 };
 
@@ -71,6 +73,8 @@ pub struct Metrics {
     last_success: Family<OfPlugin, Gauge>,
     guest_seconds: Family<OfPlugin, Histogram>,
     guest_fuel: Family<OfPlugin, Counter>,
+    guest_peak: Family<PluginUse, Gauge<f64, AtomicU64>>,
+    guest_limit: Family<PluginUse, Gauge<f64, AtomicU64>>,
     guest_failures: Family<PluginReason, Counter>,
     memos: Family<PluginResult, Counter>,
     plans_limited: Family<OfPlugin, Counter>,
@@ -111,6 +115,8 @@ impl Metrics {
             last_success: Family::default(),
             guest_seconds: Family::new_with_constructor(call_seconds),
             guest_fuel: Family::default(),
+            guest_peak: Family::default(),
+            guest_limit: Family::default(),
             guest_failures: Family::default(),
             memos: Family::default(),
             plans_limited: Family::default(),
@@ -154,6 +160,12 @@ impl Metrics {
         );
         r.register("guest_call_duration_seconds", "Time of a guest's call", self.guest_seconds.clone());
         r.register("guest_fuel", "Fuel used by a guest's calls", self.guest_fuel.clone());
+        r.register(
+            "guest_peak",
+            "The most that a call used since its version is in force",
+            self.guest_peak.clone(),
+        );
+        r.register("guest_limit", "The most that a call may use", self.guest_limit.clone());
         r.register("guest_failures", "Calls without a valid plan, by reason", self.guest_failures.clone());
         r.register("memo", "Passes that needed no call, and those that did", self.memos.clone());
         r.register(
@@ -279,11 +291,16 @@ impl Metrics {
     }
 
     /// A guest was called.
-    pub fn guest_call(&self, plugin: &str, duration: Duration, fuel: u64) {
+    pub fn guest_call(&self, plugin: &str, trace: &Trace) {
         let Some(_in_force) = self.in_force(plugin) else { return };
         let labels = of_plugin(plugin);
-        self.guest_seconds.get_or_create(&labels).observe(duration.as_secs_f64());
-        self.guest_fuel.get_or_create(&labels).inc_by(fuel);
+        self.guest_seconds.get_or_create(&labels).observe(trace.duration.as_secs_f64());
+        self.guest_fuel.get_or_create(&labels).inc_by(trace.fuel);
+        for (r#use, used) in used(trace) {
+            let peak = self.guest_peak.get_or_create_owned(&PluginUse { plugin: plugin.to_owned(), r#use });
+            // Nothing else sets it while the plugin is held in force.
+            peak.set(peak.get().max(used));
+        }
     }
 
     /// The children of a plan were applied, or not.
@@ -387,7 +404,7 @@ impl Metrics {
     }
 
     /// A version of a plugin is in force.
-    pub fn plugin_active(&self, plugin: &str, version: &str, digest: &str) {
+    pub fn plugin_active(&self, plugin: &str, version: &str, digest: &str, limits: &Limits) {
         let labels = PluginVersion {
             plugin: plugin.to_owned(),
             version: version.to_owned(),
@@ -396,8 +413,17 @@ impl Metrics {
         let mut plugins = lock(&self.plugins);
         if let Some(before) = plugins.insert(plugin.to_owned(), labels.clone()) {
             self.plugin_info.remove(&before);
+            if before.digest != digest {
+                for labels in Self::uses(plugin) {
+                    self.guest_peak.remove(&labels);
+                }
+            }
         }
         self.plugin_info.get_or_create(&labels).set(1);
+        for (labels, (_, limit)) in Self::uses(plugin).zip(usable(limits)) {
+            begin(&self.guest_peak, &labels);
+            self.guest_limit.get_or_create(&labels).set(limit);
+        }
         let labels = of_plugin(plugin);
         begin(&self.reconcile_seconds, &labels);
         begin(&self.queue_wait_seconds, &labels);
@@ -417,6 +443,11 @@ impl Metrics {
         for reason in guest_failures() {
             begin(&self.guest_failures, &PluginReason { plugin: plugin.to_owned(), reason });
         }
+    }
+
+    /// The labels of what a plugin's calls use.
+    fn uses(plugin: &str) -> impl Iterator<Item = PluginUse> {
+        used(&Trace::default()).into_iter().map(|(r#use, _)| PluginUse { plugin: plugin.to_owned(), r#use })
     }
 
     /// What is counted by plugin and result, with all results there are.
@@ -456,6 +487,10 @@ impl Metrics {
         self.last_success.remove(&labels);
         self.guest_seconds.remove(&labels);
         self.guest_fuel.remove(&labels);
+        for labels in Self::uses(plugin) {
+            self.guest_peak.remove(&labels);
+            self.guest_limit.remove(&labels);
+        }
         self.plans_limited.remove(&labels);
         self.status_conflicts.remove(&labels);
         for (family, results) in self.by_result() {

@@ -2,7 +2,7 @@
 
 use crate::{
     config::Limits,
-    decide::guest::{CallError, Guest, LoadError, engine::Engine, inspect},
+    decide::guest::{CallError, Guest, LoadError, compile, engine::Engine, inspect},
     manifest::{self, Manifest, Permissions},
     plugins::{ActivePlugin, source::Component},
     report::Reason,
@@ -56,6 +56,8 @@ impl Error {
         match self {
             Self::Manifest(_) => Reason::ManifestInvalid,
             Self::Guest(LoadError::Inspect(error)) => inspect_reason(error),
+            Self::Guest(LoadError::Compile(compile::Error::TimedOut { .. })) => Reason::CompileTimeExceeded,
+            Self::Guest(LoadError::Compile(compile::Error::Killed { .. })) => Reason::CompileMemoryExceeded,
             Self::Guest(LoadError::Compile(_)) => Reason::CompileFailed,
             Self::Guest(LoadError::Link(_)) => Reason::ContractMismatch,
             Self::Guest(LoadError::Describe(_)) => Reason::SmokeTestFailed,
@@ -114,7 +116,6 @@ pub async fn version(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decide::guest::compile;
     use std::time::Duration;
 
     #[test]
@@ -124,7 +125,12 @@ mod tests {
         let rows = [
             (
                 guest(LoadError::Compile(compile::Error::TimedOut { limit: Duration::ZERO })),
-                "CompileFailed",
+                "CompileTimeExceeded",
+                true,
+            ),
+            (
+                guest(LoadError::Compile(compile::Error::Killed { signal: 6, memory: 1 })),
+                "CompileMemoryExceeded",
                 true,
             ),
             (guest(LoadError::Compile(compile::Error::Garbage)), "CompileFailed", true),

@@ -169,6 +169,22 @@ pub struct PluginLimits {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 10, max = 600_000))]
     pub deadline_milliseconds: Option<i32>,
+    /// Text of one answer, in MiB.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 256))]
+    pub output_mebibytes: Option<i32>,
+    /// Children of one plan.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 100_000))]
+    pub children: Option<i32>,
+    /// Different reads of one call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 100_000))]
+    pub reads: Option<i32>,
+    /// Text handed over by the reads of one call, in MiB.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 1024))]
+    pub read_mebibytes: Option<i32>,
 }
 
 /// What the host says of a plugin.

@@ -55,7 +55,7 @@ impl Reconciler {
             Err((error, trace)) => (Err(error), trace),
         };
         report.fuel = trace.fuel;
-        self.metrics.guest_call(&plugin.name, trace.duration, trace.fuel);
+        self.metrics.guest_call(&plugin.name, &trace);
         log_lines(&trace.logs, trace.logs_dropped);
         let checked = called.map_err(Unplanned::Call).and_then(|answer| answer.map_err(Unplanned::Failure));
         let checked = checked.and_then(|(raw, done)| {

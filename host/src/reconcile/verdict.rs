@@ -9,7 +9,7 @@ use crate::{
     decide::{
         Unplanned,
         guest::CallError,
-        plan::{Condition, ConditionStatus},
+        plan::{self, Condition, ConditionStatus},
     },
     object::ObjectKey,
     observe::client::{self, Answer},
@@ -162,6 +162,7 @@ pub(super) fn of(error: &Error) -> Verdict {
                 };
             }
             // The same input gives the same answer: called again when an input or the plugin changes.
+            Unplanned::Plan(plan::Error::TooMany { .. }) => (Reason::PlanTooLarge, Outcome::Wait),
             Unplanned::Plan(_) => (Reason::InvalidPlan, Outcome::Wait),
         },
         Error::Apply(failed) => return of_children(failed),
@@ -191,7 +192,7 @@ fn of_call(error: &CallError) -> (Reason, Outcome) {
         // Calls are deterministic: none of these goes away by trying again.
         CallError::Trapped { .. } => (Reason::GuestTrapped, Outcome::Wait),
         CallError::Fuel { .. } => (Reason::FuelExhausted, Outcome::Wait),
-        CallError::Memory { .. } => (Reason::MemoryExceeded, Outcome::Wait),
+        CallError::Memory(_) => (Reason::MemoryExceeded, Outcome::Wait),
         CallError::Output { .. } => (Reason::OutputTooLarge, Outcome::Wait),
         // Wall time also passes on a starved machine.
         CallError::Deadline { .. } => {

@@ -4,6 +4,8 @@
 //! not the host's. The child is this program, called with `compile`: settings in one line and the component on
 //! stdin, compiled code with a checksum in front on stdout.
 
+mod confine;
+
 use super::{
     engine::{Compiler, Engine, Reservation, settings},
     one_line,
@@ -81,8 +83,9 @@ pub(super) async fn compile(engine: &Engine, bytes: &[u8], limits: &Limits) -> R
     let _permit = engine.0.compiles.acquire().await.ok();
     let mut child = Command::new(program)
         .arg(COMMAND)
-        // Nothing of the host's surroundings is of use to a compiler.
+        // Nothing of the host's surroundings is of use to a compiler. The child itself gives up the rest.
         .env_clear()
+        .current_dir("/")
         .env("RAYON_NUM_THREADS", THREADS.to_string())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -179,7 +182,8 @@ impl Settings {
 
 /// The child's side: what the hidden command `oarlock compile` does.
 pub fn child_main() -> ExitCode {
-    match child(&mut io::stdin().lock(), &mut io::stdout().lock()) {
+    let confined = confine::confine().map_err(|source| format!("cannot confine the compiler: {source}"));
+    match confined.and_then(|()| child(&mut io::stdin().lock(), &mut io::stdout().lock())) {
         Ok(()) => ExitCode::SUCCESS,
         Err(message) => {
             // With stderr closed, nobody listens.

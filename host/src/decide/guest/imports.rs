@@ -9,7 +9,11 @@ mod wasi;
 pub(super) use logs::{LAST_WORDS_BYTES, Logs};
 pub(super) use wasi::linker as wasi_linker;
 
-use super::bindings::{self, children, clock, cluster, log, previous, types};
+use super::{
+    Growth,
+    bindings::{self, children, clock, cluster, log, previous, types},
+    engine::TABLE_ELEMENTS,
+};
 use crate::{
     config::Limits,
     decide::readiness::Readiness,
@@ -46,8 +50,8 @@ impl State {
     pub(super) fn new(view: Option<View>, limits: &Limits) -> Self {
         Self {
             view,
-            logs: Arc::new(Mutex::new(Logs::new(limits.log_bytes))),
-            memory: Memory { limit: limits.memory_bytes, used: 0, granted: 0, refused: false },
+            logs: Arc::new(Mutex::new(Logs::new(limits.log_bytes, limits.log_lines))),
+            memory: Memory { limit: limits.memory_bytes, used: 0, granted: 0, refused: None },
             wasi: None,
             asked: 0,
         }
@@ -174,23 +178,30 @@ pub(super) fn contract_linker(engine: &wasmtime::Engine) -> wasmtime::Result<Lin
     Ok(linker)
 }
 
+const BYTES: &str = "bytes of memory";
+
 /// The memory of one call: all linear memories and tables together.
 #[derive(Debug)]
 pub(super) struct Memory {
     limit: usize,
-    used: usize,
+    /// What it has. It never gets less, so this is also the most it had.
+    pub(super) used: usize,
     /// What was granted last, to take it back if the system has none.
     granted: usize,
     /// A growth was refused: explains the trap that usually follows.
-    pub(super) refused: bool,
+    pub(super) refused: Option<Growth>,
 }
 
 impl Memory {
     fn grow(&mut self, bytes: usize) -> bool {
-        self.granted = if bytes <= self.limit - self.used { bytes } else { 0 };
+        let asked = self.used.saturating_add(bytes);
+        let fits = asked <= self.limit;
+        self.granted = if fits { bytes } else { 0 };
         self.used += self.granted;
-        self.refused |= self.granted != bytes;
-        self.granted == bytes
+        if !fits {
+            self.refused = Some(Growth { what: BYTES, asked, limit: self.limit });
+        }
+        fits
     }
 }
 
@@ -200,12 +211,18 @@ impl wasmtime::ResourceLimiter for Memory {
     }
 
     fn memory_grow_failed(&mut self, _: wasmtime::Error) -> wasmtime::Result<()> {
+        let asked = self.used;
         self.used -= std::mem::take(&mut self.granted);
-        self.refused = true;
+        self.refused = Some(Growth { what: BYTES, asked, limit: self.used });
         Ok(())
     }
 
     fn table_growing(&mut self, current: usize, desired: usize, _: Option<usize>) -> wasmtime::Result<bool> {
+        if desired > TABLE_ELEMENTS {
+            self.refused =
+                Some(Growth { what: "elements of a table", asked: desired, limit: TABLE_ELEMENTS });
+            return Ok(false);
+        }
         Ok(self.grow(desired.saturating_sub(current).saturating_mul(size_of::<usize>())))
     }
 
@@ -233,11 +250,15 @@ mod tests {
             memory.memory_growing(0, 2 * PAGE, None),
             memory.table_growing(0, PAGE / size_of::<usize>(), None),
         ];
-        assert!(grown.into_iter().all(|grown| grown.is_ok_and(|granted| granted)) && !memory.refused);
         assert!(
-            !memory.table_growing(PAGE / size_of::<usize>(), usize::MAX, None).unwrap() && memory.refused
+            grown.into_iter().all(|grown| grown.is_ok_and(|granted| granted)) && memory.refused.is_none()
         );
+        let table = Growth { what: "elements of a table", asked: usize::MAX, limit: TABLE_ELEMENTS };
+        let elements = PAGE / size_of::<usize>();
+        assert!(!memory.table_growing(elements, usize::MAX, None).unwrap());
+        assert_eq!(memory.refused, Some(table));
         assert!(!memory.memory_growing(PAGE, 2 * PAGE, None).unwrap());
+        assert_eq!(memory.refused, Some(Growth { what: BYTES, asked: 5 * PAGE, limit: 4 * PAGE }));
     }
 
     #[test]
@@ -245,6 +266,7 @@ mod tests {
         let mut memory = memory();
         assert!(memory.memory_growing(0, 3 * PAGE, None).unwrap());
         memory.memory_grow_failed(wasmtime::Error::msg("no memory")).unwrap();
-        assert!(memory.refused && memory.memory_growing(0, 4 * PAGE, None).unwrap());
+        assert_eq!(memory.refused, Some(Growth { what: BYTES, asked: 3 * PAGE, limit: 0 }));
+        assert!(memory.memory_growing(0, 4 * PAGE, None).unwrap());
     }
 }

@@ -9,16 +9,6 @@ use super::engine::Engine;
 use crate::config::Limits;
 use wasmparser::{Chunk, Encoding, Parser, Payload};
 
-/// Parts of a component. A Rust guest has a thousand functions, an interpreter thirty thousand; beyond, compiling
-/// is a matter of minutes.
-const FUNCTIONS: usize = 200_000;
-/// One function's code. Compiling takes more than linear time of it.
-const FUNCTION_BYTES: usize = 1 << 20;
-/// Modules and components in components.
-const NESTING: usize = 8;
-/// Modules in all: a guest with an adapter has four.
-const MODULES: usize = 64;
-
 /// What a plugin's file is.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Facts {
@@ -148,7 +138,7 @@ fn list(names: &[String]) -> String {
 pub fn inspect(bytes: &[u8], limits: &Limits) -> Result<Facts, Error> {
     check_size(bytes, limits)?;
     check_start(bytes)?;
-    check_structure(bytes)?;
+    check_structure(bytes, limits)?;
     contract::check(bytes)
 }
 
@@ -227,9 +217,9 @@ fn check_start(bytes: &[u8]) -> Result<(), Error> {
 }
 
 /// Walks through all sections, those of nested modules too, and counts.
-fn check_structure(bytes: &[u8]) -> Result<(), Error> {
+fn check_structure(bytes: &[u8], limits: &Limits) -> Result<(), Error> {
     let malformed = |source: &wasmparser::BinaryReaderError| Error::Malformed { reason: source.to_string() };
-    let (mut functions, mut modules) = (0_usize, 0_usize);
+    let (mut functions, mut modules, mut names) = (0_usize, 0_usize, 0_usize);
     let mut parser = Parser::new(0);
     let mut outer = Vec::new();
     let mut rest = bytes;
@@ -245,8 +235,12 @@ fn check_structure(bytes: &[u8]) -> Result<(), Error> {
             Payload::CodeSectionStart { count, .. } => functions += count as usize,
             Payload::CodeSectionEntry(body) => {
                 let size = body.range().len();
-                within("bytes in one function", size, FUNCTION_BYTES)?;
+                within("bytes in one function", size, limits.function_bytes)?;
             }
+            Payload::ImportSection(section) => names += section.count() as usize,
+            Payload::ExportSection(section) => names += section.count() as usize,
+            Payload::ComponentImportSection(section) => names += section.count() as usize,
+            Payload::ComponentExportSection(section) => names += section.count() as usize,
             Payload::ModuleSection { parser: inner, .. }
             | Payload::ComponentSection { parser: inner, .. } => {
                 outer.push(std::mem::replace(&mut parser, inner));
@@ -257,9 +251,10 @@ fn check_structure(bytes: &[u8]) -> Result<(), Error> {
             },
             _ => {}
         }
-        within("functions", functions, FUNCTIONS)?;
-        within("modules", modules, MODULES)?;
-        within("levels of nesting", outer.len(), NESTING)?;
+        within("functions", functions, limits.functions)?;
+        within("imports and exports", names, limits.names)?;
+        within("modules", modules, limits.modules)?;
+        within("levels of nesting", outer.len(), limits.nesting)?;
         rest = &rest[consumed..];
     }
 }

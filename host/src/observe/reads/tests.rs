@@ -109,6 +109,9 @@ fn keys(texts: Result<Vec<String>, Error>) -> Vec<String> {
     }
 }
 
+const ELSEWHERE: &str = "ConfigMap (v1) is outside of the parent's namespace demo; the operator can allow it, by the \
+                         namespaces in spec.permissions.read of the Plugin";
+
 #[test]
 fn get_looks_where_the_plugin_may() {
     let cache = world();
@@ -116,13 +119,7 @@ fn get_looks_where_the_plugin_may() {
         ("demo/w", "ConfigMap", None, "a", "demo/a"),
         ("demo/w", "ConfigMap", Some("demo"), "a", "demo/a"),
         ("demo/w", "ConfigMap", None, "c", ""),
-        (
-            "demo/w",
-            "ConfigMap",
-            Some("other"),
-            "a",
-            "ConfigMap (v1) is outside of the parent's namespace demo; the operator can allow it, by the namespaces in spec.permissions.read of the Plugin",
-        ),
+        ("demo/w", "ConfigMap", Some("other"), "a", ELSEWHERE),
         ("demo/w", "Node", None, "n1", "n1"),
         ("demo/w", "Node", Some("demo"), "n1", "n1"),
         ("demo/w", "Pod", None, "a", "the manifest does not declare Pod (v1) under reads"),
@@ -156,13 +153,7 @@ fn list_shows_what_the_plugin_may_see_in_order() {
         ("demo/w", "ConfigMap", None, None, "demo/a,demo/b"),
         ("demo/w", "ConfigMap", None, Some("app!=x"), "demo/b"),
         ("demo/w", "ConfigMap", None, Some("app=z"), ""),
-        (
-            "demo/w",
-            "ConfigMap",
-            Some("other"),
-            None,
-            "ConfigMap (v1) is outside of the parent's namespace demo; the operator can allow it, by the namespaces in spec.permissions.read of the Plugin",
-        ),
+        ("demo/w", "ConfigMap", Some("other"), None, ELSEWHERE),
         ("demo/w", "ConfigMap", None, Some("app in"), r#"label selector "app in" is malformed at """#),
         ("w", "ConfigMap", None, None, "demo/a,demo/b,other/a"),
         ("w", "ConfigMap", None, Some("app=x"), "demo/a,other/a"),
@@ -192,11 +183,11 @@ fn view_records_each_question_once_however_it_is_written() {
 #[test]
 fn view_stops_answering_at_its_limits() {
     let cache = world();
-    let exhausted = Err(Error::Exhausted { reads: 4, bytes: 4_000 });
     let mut many = view(&cache, "demo/w");
     for name in ["a", "b", "c", "d", "a"] {
         many.get(&gvk("ConfigMap"), None, name).unwrap();
     }
+    let exhausted = Err(Error::Exhausted { what: "different reads", count: 5, limit: 4 });
     assert_eq!(many.get(&gvk("ConfigMap"), None, "e"), exhausted);
     assert_eq!(many.into_recorded().len(), 4);
 
@@ -204,7 +195,11 @@ fn view_stops_answering_at_its_limits() {
     let calls = (0..100).take_while(|_| often.get(&gvk("ConfigMap"), None, "none").is_ok()).count();
     assert!((30..60).contains(&calls), "{calls}");
     let mut long = view(&cache, "demo/w");
-    assert_eq!(long.get(&gvk("ConfigMap"), None, &"x".repeat(5_000)), exhausted);
+    let told = long.get(&gvk("ConfigMap"), None, &"x".repeat(5_000)).unwrap_err().to_string();
+    assert!(
+        told.starts_with("the call has come to 50") && told.ends_with("at most 4000 are allowed"),
+        "{told}"
+    );
     // What was refused for its size is a read all the same: a smaller answer is a reason to call again.
     let mut large = view(&cache, "demo/w");
     large.limits.1 = 200;

@@ -1,6 +1,8 @@
 //! Labels and the closed lists of their values.
 
 use crate::{
+    config::Limits,
+    decide::guest::Trace,
     observe::watch::WatchState,
     report::{Fault, Outcome, Reason, StatusWrite},
 };
@@ -21,6 +23,12 @@ pub(super) struct PluginResult {
 pub(super) struct PluginReason {
     pub(super) plugin: String,
     pub(super) reason: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+pub(super) struct PluginUse {
+    pub(super) plugin: String,
+    pub(super) r#use: &'static str,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -99,6 +107,27 @@ pub(super) const ANSWERS: [&str; 20] = [
 ];
 pub(super) const WATCH_STATES: [&str; 5] = ["listing", "live", "missing", "forbidden", "failing"];
 
+/// What a call uses of what it may.
+pub(super) fn used(trace: &Trace) -> [(&'static str, f64); 4] {
+    [
+        ("fuel", trace.fuel as f64),
+        ("memory_bytes", trace.memory as f64),
+        ("seconds", trace.duration.as_secs_f64()),
+        ("output_bytes", trace.output as f64),
+    ]
+}
+
+/// The limits of [`used`], in its order.
+pub(super) fn usable(limits: &Limits) -> [(&'static str, f64); 4] {
+    used(&Trace {
+        fuel: limits.fuel,
+        memory: limits.memory_bytes,
+        duration: limits.deadline,
+        output: limits.output_bytes,
+        ..Trace::default()
+    })
+}
+
 pub(super) fn reconcile_result(outcome: Outcome) -> &'static str {
     match outcome {
         Outcome::Done => "done",
@@ -133,6 +162,7 @@ pub(super) fn is_guest_failure(reason: Reason) -> bool {
             | Reason::DeadlineExceeded
             | Reason::MemoryExceeded
             | Reason::OutputTooLarge
+            | Reason::PlanTooLarge
             | Reason::InvalidPlan
             | Reason::GuestFailed
     )

@@ -52,7 +52,7 @@ fn written(result: Result<StatusWrite, client::Error>) -> Written {
 
 fn used() -> Metrics {
     let metrics = Metrics::new();
-    metrics.plugin_active("website", "1.0", "aa");
+    metrics.plugin_active("website", "1.0", "aa", &Limits::STANDARD);
     use_metrics(&metrics);
     metrics
 }
@@ -61,7 +61,9 @@ fn used() -> Metrics {
 fn use_metrics(metrics: &Metrics) {
     metrics.memo("website", true);
     metrics.plan_limited("website");
-    metrics.guest_call("website", Duration::from_millis(1), 7);
+    let one =
+        Trace { fuel: 7, memory: 9, output: 3, duration: Duration::from_millis(500), ..Trace::default() };
+    metrics.guest_call("website", &one);
     for (result, conflicts, refusals) in [
         (Ok(StatusWrite::Written), 2, 0),
         (Ok(StatusWrite::Written), 0, 1),
@@ -142,6 +144,24 @@ fn families_carry_what_was_counted() {
         ),
         ("oarlock_guest_fuel", &[r#"oarlock_guest_fuel_total{plugin="website"} 7"#]),
         (
+            "oarlock_guest_peak",
+            &[
+                r#"oarlock_guest_peak{plugin="website",use="fuel"} 7.0"#,
+                r#"oarlock_guest_peak{plugin="website",use="memory_bytes"} 9.0"#,
+                r#"oarlock_guest_peak{plugin="website",use="output_bytes"} 3.0"#,
+                r#"oarlock_guest_peak{plugin="website",use="seconds"} 0.5"#,
+            ],
+        ),
+        (
+            "oarlock_guest_limit",
+            &[
+                r#"oarlock_guest_limit{plugin="website",use="fuel"} 2000000000.0"#,
+                r#"oarlock_guest_limit{plugin="website",use="memory_bytes"} 67108864.0"#,
+                r#"oarlock_guest_limit{plugin="website",use="output_bytes"} 8388608.0"#,
+                r#"oarlock_guest_limit{plugin="website",use="seconds"} 5.0"#,
+            ],
+        ),
+        (
             "oarlock_guest_fail",
             &[r#"oarlock_guest_failures_total{plugin="website",reason="GuestTrapped"} 1"#],
         ),
@@ -193,9 +213,16 @@ fn families_carry_what_was_counted() {
 #[test]
 fn series_of_a_plugin_go_with_it_and_those_of_its_old_versions_before() {
     let metrics = used();
-    metrics.plugin_active("website", "2.0", "bb");
+    metrics.plugin_active("website", "2.0", "bb", &Limits::STANDARD);
     let info = [r#"oarlock_plugin_info{plugin="website",version="2.0",digest="bb"} 1"#];
     assert_eq!(samples(&metrics, "oarlock_plugin_info"), info);
+    let peak = || samples(&metrics, r#"oarlock_guest_peak{plugin="website",use="fuel"#);
+    assert_eq!(peak(), [r#"oarlock_guest_peak{plugin="website",use="fuel"} 0.0"#], "another version");
+    let small = Trace { fuel: 2, ..Trace::default() };
+    for trace in [&small, &Trace::default()] {
+        metrics.guest_call("website", trace);
+    }
+    assert_eq!(peak(), [r#"oarlock_guest_peak{plugin="website",use="fuel"} 2.0"#]);
     metrics.plugin_inactive("website");
     assert!(!metrics.render(&BTreeMap::new()).contains("website"));
     // What was in flight ends later.
@@ -242,7 +269,7 @@ fn series(metrics: &Metrics) -> BTreeSet<String> {
 #[test]
 fn every_series_exists_before_there_is_something_to_count() {
     let metrics = Metrics::new();
-    metrics.plugin_active("website", "1.0", "aa");
+    metrics.plugin_active("website", "1.0", "aa", &Limits::STANDARD);
     metrics.watch_state(&watch(None), &WatchState::Listing);
     let start = series(&metrics);
     let expected = [
@@ -276,7 +303,7 @@ fn every_series_exists_before_there_is_something_to_count() {
     metrics.panicked("website");
     metrics.memo("website", true);
     metrics.memo("website", false);
-    metrics.guest_call("website", Duration::ZERO, 1);
+    metrics.guest_call("website", &Trace::default());
     metrics.waited("website", Duration::ZERO);
     metrics.plan_limited("website");
     for result in [StatusWrite::Written, StatusWrite::Unchanged, StatusWrite::Deferred, StatusWrite::Failed] {

@@ -40,7 +40,12 @@ impl Rollout {
                 version = plugin.manifest.version,
                 "version in force"
             );
-            self.metrics.plugin_active(&plugin.name, &plugin.manifest.version, &plugin.digest);
+            self.metrics.plugin_active(
+                &plugin.name,
+                &plugin.manifest.version,
+                &plugin.digest,
+                &plugin.limits,
+            );
         }
         if moved || permitted_otherwise {
             // A kind that comes back may have another scope, and plans were checked against the one before; as they

@@ -96,9 +96,17 @@ pub(crate) fn permissions(spec: &PluginSpec) -> Arc<Permissions> {
 pub(crate) fn limits(standard: &Limits, spec: &PluginSpec) -> Limits {
     let mut limits = standard.clone();
     if let Some(own) = &spec.limits {
-        if let Some(mebibytes) = own.memory_mebibytes {
-            limits.memory_bytes = (mebibytes.max(1) as usize) << 20;
-        }
+        let mebibytes = |limit: &mut usize, own: Option<i32>| {
+            *limit = own.map_or(*limit, |own| (own.max(1) as usize) << 20);
+        };
+        let count = |limit: &mut usize, own: Option<i32>| {
+            *limit = own.map_or(*limit, |own| own.max(1) as usize);
+        };
+        mebibytes(&mut limits.memory_bytes, own.memory_mebibytes);
+        mebibytes(&mut limits.output_bytes, own.output_mebibytes);
+        mebibytes(&mut limits.read_bytes, own.read_mebibytes);
+        count(&mut limits.children, own.children);
+        count(&mut limits.reads, own.reads);
         if let Some(millions) = own.fuel_millions {
             limits.fuel = millions.max(1) as u64 * 1_000_000;
         }

@@ -2,12 +2,14 @@
 
 use super::{Known, Rollout, Terms, config_maps_watch, load, say, source};
 use crate::{
+    config::Limits,
     manifest::Permissions,
     object::Object,
     plugins::load::Version,
     report::{Reason, chain},
 };
 use std::{sync::Arc, time::Duration};
+use tokio::time::Instant;
 use tracing::info;
 
 /// What is not taken, and why.
@@ -17,16 +19,29 @@ pub(super) struct Refused {
     pub(super) reason: Reason,
     pub(super) message: String,
     /// What the operator allowed then: with something else it is looked at anew.
-    allowed: Arc<Permissions>,
-    /// Whether the same content is tried again.
-    transient: bool,
+    under: (Arc<Permissions>, Limits),
+    /// When the same content is tried again, as the machine may have been at fault.
+    again: Option<Instant>,
+    /// How often it has been tried.
+    times: u32,
 }
+
+/// When content is tried again for the first time; doubled each time.
+const TRY_AGAIN: Duration = Duration::from_mins(1);
+/// Compiling may take two cores for a minute: no more than a sixtieth of the time for what never succeeds.
+const TRY_AGAIN_MAX: Duration = Duration::from_hours(1);
 
 impl Refused {
     /// Of a version that was in force.
     pub(super) fn rolled_back(digest: &str, message: String) -> Self {
-        let digest = digest.to_owned();
-        Self { digest, reason: Reason::RolledBack, message, allowed: Arc::default(), transient: false }
+        Self {
+            digest: digest.to_owned(),
+            reason: Reason::RolledBack,
+            message,
+            under: (Arc::default(), Limits::STANDARD),
+            again: None,
+            times: 1,
+        }
     }
 }
 
@@ -45,8 +60,8 @@ impl Rollout {
             info!(plugin = &**name, reason, message = refused.message, "version refused");
             self.events.publish(settings, &say::refused(&refused, config_map));
         }
-        if refused.transient {
-            self.pending.later(name, Duration::from_mins(1));
+        if let Some(again) = refused.again {
+            self.pending.later(name, again - Instant::now());
         }
         known.refused = Some(refused);
     }
@@ -58,36 +73,39 @@ impl Rollout {
         config_map: &Object,
         Terms { limits, allowed, .. }: &Terms,
     ) -> Result<Version, Refused> {
-        let refused = |digest: &str, reason, message| Refused {
+        let under = (allowed.clone(), limits.clone());
+        let refusal = |digest: &str, reason, error: &dyn std::error::Error| Refused {
             digest: digest.to_owned(),
             reason,
-            message,
-            allowed: allowed.clone(),
-            transient: false,
+            message: chain(error),
+            under: under.clone(),
+            again: None,
+            times: 1,
         };
         let snapshot = self.cache.snapshot();
         let namespace = &*self.config.namespace;
         let find = |name: &str| snapshot.get(&config_maps_watch(namespace), Some(namespace), name).cloned();
         let component = source::component(config_map, find, limits.component_bytes).map_err(|error| {
-            let digest = source::digest(config_map.body.as_bytes());
-            refused(&digest, say::source_reason(&error), chain(&error))
+            refusal(&source::digest(config_map.body.as_bytes()), say::source_reason(&error), &error)
         })?;
         if let Some(version) = known.loaded(&component.digest) {
             return match version.manifest.permit(allowed) {
                 Ok(_) => Ok(version.clone()),
-                Err(error) => Err(refused(&component.digest, Reason::ManifestInvalid, chain(&error))),
+                Err(error) => Err(refusal(&component.digest, Reason::ManifestInvalid, &error)),
             };
         }
-        if let Some(refused) = &known.refused
-            && refused.digest == component.digest
-            && refused.allowed == *allowed
-            && !refused.transient
+        let before = known.refused.as_ref().filter(|refused| refused.digest == component.digest);
+        if let Some(refused) = before
+            && refused.under == under
+            && refused.again.is_none_or(|again| Instant::now() < again)
         {
             return Err(refused.clone());
         }
-        load::version(&self.engine, component, limits, allowed).await.map_err(|(digest, error)| Refused {
-            transient: error.is_transient(),
-            ..refused(&digest, error.reason(), chain(&error))
+        let times = before.map_or(0, |before| before.times) + 1;
+        load::version(&self.engine, component, limits, allowed).await.map_err(|(digest, error)| {
+            let after = (TRY_AGAIN * 2_u32.pow(times.min(8) - 1)).min(TRY_AGAIN_MAX);
+            let again = error.is_transient().then(|| Instant::now() + after);
+            Refused { again, times, ..refusal(&digest, error.reason(), &error) }
         })
     }
 }

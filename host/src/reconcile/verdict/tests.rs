@@ -1,6 +1,9 @@
 use super::*;
 use crate::{
-    decide::plan::{self, Failure},
+    decide::{
+        guest::Growth,
+        plan::{self, Failure},
+    },
     object::Gvk,
 };
 
@@ -57,6 +60,8 @@ fn every_failure_has_its_reason_its_cause_and_what_follows() {
     let limit = Duration::from_secs(5);
     let trapped = CallError::Trapped { said: "the guest's words".into(), trace: "frames".into() };
     let plan = plan::Error::TooDeep { what: "child 3".into() };
+    let grown = Growth { what: "bytes of memory", asked: 9, limit: 7 };
+    let many = plan::Error::TooMany { what: "children", count: 9, limit: 7 };
     let rows = [
         (guest(true, ""), "GuestFailed", "the guest's words", "retry plugin", Object),
         (guest(false, ""), "GuestFailed", "the guest's words", "wait", Object),
@@ -64,11 +69,18 @@ fn every_failure_has_its_reason_its_cause_and_what_follows() {
         (guest(false, "Broken"), "Broken", "the guest's words", "wait", Object),
         (call(trapped), "GuestTrapped", "the guest's words", "wait", Object),
         (call(CallError::Fuel { limit: 7 }), "FuelExhausted", "7 units", "wait", Object),
-        (call(CallError::Memory { limit: 7 }), "MemoryExceeded", "7 bytes", "wait", Object),
+        (call(CallError::Memory(grown)), "MemoryExceeded", "9 bytes", "wait", Object),
         (call(CallError::Output { limit: 7 }), "OutputTooLarge", "7 bytes", "wait", Object),
         (call(CallError::Deadline { limit }), "DeadlineExceeded", "5s", "patient plugin", Object),
         (call(CallError::Host("pool".into())), "HostFault", "pool", "retry api", Host),
         (Error::Unplanned(Arc::new(Unplanned::Plan(plan))), "InvalidPlan", "child 3", "wait", Object),
+        (
+            Error::Unplanned(Arc::new(Unplanned::Plan(many))),
+            "PlanTooLarge",
+            "9 children, at most 7",
+            "wait",
+            Object,
+        ),
         (
             Error::Apply(vec![(key("a"), taken())]),
             "ChildNotOwned",

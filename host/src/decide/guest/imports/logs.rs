@@ -17,6 +17,8 @@ pub(in super::super) struct Logs {
     pub(in super::super) dropped: usize,
     /// Bytes that may still come.
     left: usize,
+    /// Lines that may still come.
+    lines_left: usize,
     /// The last error lines, or the panic.
     last_words: String,
     panicked: bool,
@@ -32,18 +34,19 @@ pub(super) enum Output {
 }
 
 impl Logs {
-    pub(super) fn new(limit: usize) -> Self {
-        Self { left: limit, ..Self::default() }
+    pub(super) fn new(bytes: usize, lines: usize) -> Self {
+        Self { left: bytes, lines_left: lines, ..Self::default() }
     }
 
-    /// One line. Every line costs a byte more than it has, so that empty ones are bounded too.
+    /// One line. Every line costs a byte more than it has, so that empty ones that are dropped count too.
     pub(super) fn write(&mut self, level: Level, message: String) {
         if level == Level::ERROR {
             self.remember(&message);
         }
         let cost = message.len() + 1;
-        if cost <= self.left {
+        if cost <= self.left && self.lines_left > 0 {
             self.left -= cost;
+            self.lines_left -= 1;
             self.lines.push(LogLine { level, message });
         } else {
             self.dropped += cost;
@@ -136,7 +139,7 @@ mod tests {
     use super::*;
 
     fn said(lines: &[&str]) -> String {
-        let mut logs = Logs::new(1 << 16);
+        let mut logs = Logs::new(1 << 16, 1_000);
         for line in lines {
             logs.output(Output::Stderr, line.as_bytes());
         }
@@ -146,17 +149,21 @@ mod tests {
 
     #[test]
     fn logs_drop_and_count_what_is_over_the_limit() {
-        let mut logs = Logs::new(10);
-        for message in ["12345", "123", "1", "", ""] {
-            logs.write(Level::INFO, message.to_owned());
-        }
-        let kept: Vec<_> = logs.lines.iter().map(|line| line.message.as_str()).collect();
-        assert_eq!((kept, logs.dropped), (vec!["12345", "123"], 4));
+        let written = |bytes, lines| {
+            let mut logs = Logs::new(bytes, lines);
+            for message in ["12345", "123", "1", "", ""] {
+                logs.write(Level::INFO, message.to_owned());
+            }
+            let kept: Vec<_> = logs.lines.iter().map(|line| line.message.clone()).collect();
+            (kept.join(","), logs.dropped)
+        };
+        assert_eq!(written(10, 100), ("12345,123".to_owned(), 4));
+        assert_eq!(written(100, 1), ("12345".to_owned(), 8));
     }
 
     #[test]
     fn last_words_survive_when_the_limit_is_used_up() {
-        let mut logs = Logs::new(0);
+        let mut logs = Logs::new(0, 0);
         logs.write(Level::ERROR, "panicked at src/lib.rs:1:1: no".to_owned());
         assert_eq!(logs.last_words(), "panicked at src/lib.rs:1:1: no");
     }
@@ -194,7 +201,7 @@ mod tests {
 
     #[test]
     fn output_without_line_breaks_is_cut_into_lines() {
-        let mut logs = Logs::new(1 << 16);
+        let mut logs = Logs::new(1 << 16, 1_000);
         logs.output(Output::Stdout, &[b'x'; LINE_BYTES * 2 + 1]);
         logs.close();
         let lengths: Vec<_> = logs.lines.iter().map(|line| line.message.len()).collect();

@@ -54,7 +54,7 @@ fn inspect_refuses_too_many_bytes() {
 #[test]
 fn inspect_refuses_deep_nesting_without_following_it() {
     let mut nested = COMPONENT.to_vec();
-    for _ in 0..=NESTING {
+    for _ in 0..=Limits::STANDARD.nesting {
         nested = [COMPONENT, &section(4, &nested)].concat();
     }
     check(&nested, "9 levels of nesting, at most 8");
@@ -62,6 +62,6 @@ fn inspect_refuses_deep_nesting_without_following_it() {
 
 #[test]
 fn inspect_refuses_too_many_modules() {
-    let many = [COMPONENT.to_vec(), section(1, MODULE).repeat(MODULES + 1)].concat();
+    let many = [COMPONENT.to_vec(), section(1, MODULE).repeat(Limits::STANDARD.modules + 1)].concat();
     check(&many, "65 modules, at most 64");
 }
