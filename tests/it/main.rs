@@ -19,6 +19,7 @@ mod fields;
 mod fights;
 mod forms;
 mod honesty;
+mod hostile;
 mod lag;
 mod limits;
 mod loops;
