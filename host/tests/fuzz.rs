@@ -71,11 +71,11 @@ fn run(target: &'static str, function: fn(&[u8])) {
                 let input = mutate(bytes, other, seed);
                 // Whoever waits may have given up.
                 let _ = now.send(format!("{name} seed {seed}"));
-                if let Err(panic) = panic::catch_unwind(|| function(&input)) {
-                    let text = String::from_utf8_lossy(&input).into_owned();
-                    eprintln!("{target}: {name} mutated with seed {seed} is {text:?}");
-                    panic::resume_unwind(panic);
-                }
+                assert!(
+                    panic::catch_unwind(|| function(&input)).is_ok(),
+                    "{target}: {name} mutated with seed {seed} fails as said above: {:?}",
+                    String::from_utf8_lossy(&input)
+                );
             }
         }
     });
