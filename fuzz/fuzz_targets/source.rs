@@ -1,3 +1,8 @@
+//! See `targets::source`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| oarlock_fuzz::source(bytes));
+#[allow(dead_code, reason = "each program has one of them")]
+#[path = "../targets.rs"]
+mod targets;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| targets::source(data));

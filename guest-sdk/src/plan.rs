@@ -115,7 +115,8 @@ impl Child {
         &self.json
     }
 
-    /// Takes over an object of this name that exists already. The operator has to permit it.
+    /// Takes over an object of this name that exists already. The operator has to permit it, by
+    /// `spec.permissions.adopt` of the `Plugin`.
     pub fn adopt(self) -> Self {
         self.annotate("oarlock.dev/adopt", "true")
     }

@@ -349,6 +349,35 @@ async fn describe_is_within_limits_too() {
 }
 
 #[tokio::test]
+async fn describe_says_the_same_however_often_it_is_asked() {
+    let counts = guest("describe-counts").await;
+    let first = counts.describe(&LIMITS).await.expect("a manifest");
+    assert!(first.contains("Widget"), "{first}");
+    for _ in 0..3 {
+        assert_eq!(counts.describe(&LIMITS).await.expect("a manifest"), first);
+    }
+}
+
+#[tokio::test]
+async fn faults_below_any_language_are_told() {
+    for (name, expected) in [
+        ("divides-by-zero", "the guest trapped: integer divide by zero"),
+        ("bad-utf8", "the guest trapped: invalid utf-8"),
+        ("table-grows", "the guest asked for 100001 elements of a table, a call may have 100000"),
+    ] {
+        let (error, _) = call_within(name, json!({}), &LIMITS).await.expect_err(name);
+        assert!(error.to_string().starts_with(expected), "{name}: {error}");
+    }
+    for (name, expected) in [
+        ("start-loops", "the guest used all of its 100000000 units of fuel"),
+        ("huge-memory", "the guest asked for 1073741824 bytes of memory, a call may have 67108864"),
+    ] {
+        let error = guest(name).await.describe(&TIGHT).await.expect_err(name);
+        assert_eq!(error.to_string(), expected, "{name}");
+    }
+}
+
+#[tokio::test]
 async fn files_that_are_no_plugin_are_refused_with_what_to_do() {
     let whole = component("widget");
     let cases: Vec<(&str, Vec<u8>, &str)> = vec![
@@ -388,6 +417,23 @@ mod wasi {
             "{error:?}"
         );
         assert!(trace.logs.iter().any(|line| line.message == "the last words of a guest"), "{trace:?}");
+    }
+
+    #[tokio::test]
+    async fn nothing_outside_is_reached_and_nothing_differs_between_calls() {
+        let note = async || {
+            let called =
+                call_within("widget-wasip1", json!({"mode": "wasi"}), &LIMITS).await.expect("an answer");
+            let status = called.answer.expect("a plan").0.status.expect("a status");
+            let status: Value = serde_json::from_str(&status).expect("JSON");
+            (status["note"].as_str().expect("text").to_owned(), called.trace.reads)
+        };
+        let (first, second) = (note().await, note().await);
+        assert_eq!(first, second);
+        let (note, reads) = first;
+        let sealed = "files [false, false] network false surroundings 0 random ";
+        assert!(note.starts_with(sealed) && note.ends_with(" time 1795953600 passed 0"), "{note}");
+        assert!(matches!(reads[..], [(Read::Clock, _)]), "the time is a read: {reads:?}");
     }
 
     #[tokio::test]

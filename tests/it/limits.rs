@@ -1,10 +1,10 @@
 //! Text of guests that the API would not take, and events that nobody could read any more for their number.
 
 use anyhow::{Result, ensure};
-use oarlock_tests::eventually;
+use oarlock_tests::{eventually, host};
 use serde_json::{Value, json};
 
-use crate::world::{DEADLINE, World, condition, says, string};
+use crate::world::{DEADLINE, Lab, World, condition, says, string};
 
 /// What stands at the end of text that was cut.
 const CUT_MARK: &str = "… (cut)";
@@ -254,4 +254,22 @@ async fn events_whose_text_never_repeats_are_one_with_a_count_that_stops() -> Re
     // Two series, and the creation of one child.
     assert!(writes.len() as u64 <= 2 * WRITES + 1, "{writes:?}");
     Ok(())
+}
+
+/// A version that did not load for a limit is looked at again when that is raised, as it is with other permissions.
+#[tokio::test]
+async fn version_that_a_limit_refused_loads_when_the_limit_is_raised() -> Result<()> {
+    let lab = Lab::enter("limits-raised").await?;
+    let world = &lab.world;
+    let host = lab.host().await?;
+    world.source("widget", &[("plugin.wasm", &host::component("huge-memory")?)]).await?;
+    let plugin = world
+        .until("Plugin", "widget", "is refused", |plugin| says(plugin, "Ready", "False", "SmokeTestFailed"));
+    let plugin = plugin.await?;
+    let told = string(condition(&plugin, "Ready").unwrap(), "/message");
+    assert!(told.contains("asked for 1073741824 bytes of memory, a call may have 67108864"), "{told}");
+    world.merge("Plugin", "widget", json!({"spec": {"limits": {"memoryMebibytes": 1024}}})).await?;
+    world.until_says("Plugin", "widget", ["Ready", "True", "Active"]).await?;
+    world.delete_plugin("widget").await?;
+    host.stop().await
 }

@@ -7,6 +7,7 @@ mod contract;
 
 use super::engine::Engine;
 use crate::config::Limits;
+use std::panic;
 use wasmparser::{Chunk, Encoding, Parser, Payload};
 
 /// What a plugin's file is.
@@ -139,15 +140,20 @@ pub fn inspect(bytes: &[u8], limits: &Limits) -> Result<Facts, Error> {
     check_size(bytes, limits)?;
     check_start(bytes)?;
     check_structure(bytes, limits)?;
-    contract::check(bytes)
+    // The decoder is not ours: a panic in it, too, says that the file is at fault.
+    let checked = panic::catch_unwind(|| contract::check(bytes));
+    checked.unwrap_or_else(|_| Err(undecodable()))
 }
 
 /// [`inspect`] on a thread for such work: a large component takes a tenth of a second.
 pub(super) async fn inspect_apart(engine: &Engine, bytes: &[u8], limits: &Limits) -> Result<Facts, Error> {
     let (bytes, limits) = (bytes.to_vec(), limits.clone());
     let task = engine.apart(move || inspect(&bytes, &limits));
-    // The decoder is not ours: a panic in it, too, says that the file is at fault.
-    task.await.unwrap_or_else(|| Err(Error::Malformed { reason: "it cannot be decoded".to_owned() }))
+    task.await.unwrap_or_else(|| Err(undecodable()))
+}
+
+fn undecodable() -> Error {
+    Error::Malformed { reason: "it cannot be decoded".to_owned() }
 }
 
 pub(super) fn check_size(bytes: &[u8], limits: &Limits) -> Result<(), Error> {

@@ -116,3 +116,59 @@ pub(crate) fn limits(standard: &Limits, spec: &PluginSpec) -> Limits {
     }
     limits
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::object::Gvk;
+    use serde_json::{Value, json};
+
+    fn read(settings: &Value) -> PluginSpec {
+        let plugin = json!({"metadata": {"name": "p"}, "spec": settings}).to_string();
+        spec(&Object::decode(&Gvk::new("oarlock.dev/v1alpha1", "Plugin"), &plugin).unwrap())
+    }
+
+    #[test]
+    fn limits_are_the_hosts_but_for_what_is_set() {
+        let own = json!({"limits": {
+            "memoryMebibytes": 3, "fuelMillions": 5, "deadlineMilliseconds": 70, "outputMebibytes": 11,
+            "children": 13, "reads": 17, "readMebibytes": 19,
+        }});
+        let expected = Limits {
+            memory_bytes: 3 << 20,
+            fuel: 5_000_000,
+            deadline: Duration::from_millis(70),
+            output_bytes: 11 << 20,
+            children: 13,
+            reads: 17,
+            read_bytes: 19 << 20,
+            ..Limits::STANDARD
+        };
+        assert_eq!(limits(&Limits::STANDARD, &read(&own)), expected);
+        assert_eq!(limits(&Limits::STANDARD, &read(&json!({}))), Limits::STANDARD);
+    }
+
+    #[test]
+    fn permissions_are_the_standard_but_for_what_is_set() {
+        assert_eq!(*permissions(&read(&json!({}))), Permissions::default());
+        let own = json!({"permissions": {
+            "read": [{"kind": "ConfigMap", "namespaces": [".", "shared"]}, {"kind": "Deployment.apps"}],
+            "write": [], "adopt": true, "sensitiveKinds": ["Secret"],
+        }});
+        let namespaces = [".".to_owned(), "shared".to_owned()].into();
+        let expected = Permissions {
+            read: Some(
+                [("ConfigMap".to_owned(), Some(namespaces)), ("Deployment.apps".to_owned(), None)].into(),
+            ),
+            write: Some(BTreeMap::new()),
+            adopt: true,
+            sensitive_kinds: ["Secret".to_owned()].into(),
+        };
+        assert_eq!(*permissions(&read(&own)), expected);
+    }
+
+    #[test]
+    fn plugin_whose_settings_cannot_be_read_is_paused() {
+        assert!(read(&json!({"paused": "perhaps", "permissions": {"write": []}})).paused);
+    }
+}

@@ -45,6 +45,11 @@ impl Refused {
     }
 }
 
+/// How long content waits that has failed so often, once or more.
+fn try_again_after(times: u32) -> Duration {
+    TRY_AGAIN.saturating_mul(2_u32.saturating_pow(times - 1)).min(TRY_AGAIN_MAX)
+}
+
 impl Rollout {
     /// Remembers a refusal, and tells of it when it is new.
     pub(super) fn refuse(
@@ -103,9 +108,19 @@ impl Rollout {
         }
         let times = before.map_or(0, |before| before.times) + 1;
         load::version(&self.engine, component, limits, allowed).await.map_err(|(digest, error)| {
-            let after = (TRY_AGAIN * 2_u32.pow(times.min(8) - 1)).min(TRY_AGAIN_MAX);
-            let again = error.is_transient().then(|| Instant::now() + after);
+            let again = error.is_transient().then(|| Instant::now() + try_again_after(times));
             Refused { again, times, ..refusal(&digest, error.reason(), &error) }
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn content_that_fails_again_and_again_is_tried_ever_more_rarely() {
+        let minutes = |times| try_again_after(times).as_secs() / 60;
+        assert_eq!([1, 2, 3, 6, 7, 8, 1_000].map(minutes), [1, 2, 4, 32, 60, 60, 60]);
     }
 }

@@ -32,6 +32,11 @@ pub(crate) fn run(mode: &str, reads: &Reads) -> Result<(), Failure> {
                 reads.get::<serde_json::Value>(("v1", "ConfigMap"), &format!("none-{i}"))?;
             }
         }
+        "same-read" => {
+            for _ in 0..1_000_000 {
+                reads.get::<serde_json::Value>(("v1", "ConfigMap"), "none")?;
+            }
+        }
         "big-output" | "many-children" | "deep" | "bad-json" => {}
         other => return Err(Failure::permanent("UnknownMode", format!("no mode `{other}`"))),
     }
@@ -68,6 +73,21 @@ fn recurse(n: u64) -> u64 {
 fn recurse_with_data(n: u64) -> u64 {
     let frame = black_box([n; 128]);
     recurse_with_data(n + 1) ^ frame[7]
+}
+
+/// All that ordinary programs ask their surroundings for, in one line; for a component built for WASI.
+pub(crate) fn reach_out() -> String {
+    let files = [std::fs::read_dir("/").is_ok(), std::fs::write("/tmp/x", "x").is_ok()];
+    let network = std::net::TcpStream::connect("127.0.0.1:443").is_ok();
+    let surroundings = std::env::vars().count() + std::env::args().count();
+    let random = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), "x");
+    let time = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let time = time.map_or(0, |time| time.as_secs());
+    let start = std::time::Instant::now();
+    let passed = start.elapsed().as_nanos();
+    format!(
+        "files {files:?} network {network} surroundings {surroundings} random {random} time {time} passed {passed}"
+    )
 }
 
 #[expect(clippy::print_stderr, reason = "heard only from a component built for WASI")]

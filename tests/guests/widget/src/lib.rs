@@ -229,6 +229,7 @@ fn by_mode(widget: &Widget, reads: &Reads) -> Result<Plan, Failure> {
             plan.status = Some(json!({"note": found.map(|found| found["data"]["text"].clone())}));
         }
         "note" => plan.status = Some(json!({"note": text_of(&spec.read, reads)?})),
+        "wasi" => plan.status = Some(json!({"note": hostile::reach_out()})),
         "previous" => plan.status = Some(json!({"note": next(reads)?})),
         "children" => plan.status = Some(json!({"note": observed(reads)?})),
         "repeat" => plan.children = observed::repeat(widget, reads)?,

@@ -1,0 +1,14 @@
+;; Never gets as far as its first call.
+(module
+  (memory (export "memory") 1)
+  (func $start (loop $again (br $again)))
+  (start $start)
+  ;; Where arguments go: they are small.
+  (func (export "cabi_realloc") (param i32 i32 i32 i32) (result i32) i32.const 8192)
+  (data (i32.const 256) "{\"name\":\"start-loops\",\"version\":\"0.1.0\",\"parent\":{\"apiVersion\":\"cases.example.com/v1\",\"kind\":\"Widget\"},\"children\":[{\"apiVersion\":\"v1\",\"kind\":\"ConfigMap\"}]}")
+  ;; Pointer and length of the manifest.
+  (data (i32.const 64) "\00\01\00\00\9b\00\00\00")
+  (func (export "describe") (result i32) i32.const 64)
+  (func (export "reconcile") (param i32 i32) (result i32) unreachable)
+  (func (export "finalize") (param i32 i32) (result i32) unreachable)
+)
