@@ -107,7 +107,8 @@ async fn version_that_fails_where_the_one_before_does_not_is_taken_back_for_good
     };
     told(&running).await?;
     world.until_told("Plugin", "widget", ["Warning", "RolledBack", "failed on"]).await?;
-    assert_eq!(running.metrics().await?.sum("oarlock_plugin_rollbacks_total", &[]), 1.0);
+    let rollbacks = running.metrics().await?.sum("oarlock_plugin_rollbacks_total", &[]);
+    ensure!((rollbacks - 1.0).abs() < 0.1, "{rollbacks} versions were taken back");
     running.stop().await?;
 
     // A host that starts knows it, and has the good version though the ConfigMap holds the other.
@@ -157,7 +158,12 @@ async fn version_that_drops_children_of_many_objects_is_held_until_it_is_approve
         })
         .await
     };
-    world.eventually("the budget is used up", async || Ok(ensure!(left().await? == 4))).await?;
+    let used_up = async || {
+        let left = left().await?;
+        ensure!(left == 4, "{left} have theirs");
+        Ok(())
+    };
+    world.eventually("the budget is used up", used_up).await?;
     held().await?;
     running.kill()?;
     let running = lab.host().await?;
@@ -365,7 +371,8 @@ async fn swaps_under_load_lose_no_edit_and_leave_no_object_behind() -> Result<()
     ensure!(plugin["status"]["refused"].is_null(), "{}", plugin["status"]["refused"]);
     // Each of the ten was in force; those that came to all objects before the next are timed.
     let metrics = running.metrics().await?;
-    assert_eq!(metrics.sum("oarlock_plugin_swap_seconds_count", &[]), 10.0);
+    let swaps = metrics.sum("oarlock_plugin_swap_seconds_count", &[]);
+    ensure!((swaps - 10.0).abs() < 0.1, "{swaps} versions came into force");
     assert!(metrics.sum("oarlock_plugin_rollout_seconds_count", &[]) >= 1.0);
     running.stop().await
 }
