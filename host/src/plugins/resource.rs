@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
     version = "v1alpha1",
     kind = "Plugin",
     plural = "plugins",
+    shortname = "plug",
     status = "PluginStatus",
     doc = "A plugin: one WASM component that decides for one kind of object.",
     printcolumn = r#"{"name": "Version", "type": "string", "jsonPath": ".status.active.version"}"#,
