@@ -124,8 +124,13 @@ pub(super) fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
 
 /// The `Ready` condition.
 pub(super) fn ready(plugin: &Value) -> Option<&Value> {
+    condition(plugin, "Ready")
+}
+
+/// A condition.
+pub(super) fn condition<'a>(plugin: &'a Value, r#type: &str) -> Option<&'a Value> {
     let conditions = plugin.pointer("/status/conditions").and_then(Value::as_array);
-    conditions.into_iter().flatten().find(|condition| condition["type"] == "Ready")
+    conditions.into_iter().flatten().find(|condition| condition["type"] == r#type)
 }
 
 /// Prints objects one way; a table keeps the widths of its first rows.

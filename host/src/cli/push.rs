@@ -5,7 +5,7 @@ mod upload;
 use super::{
     Failure, build, check,
     cluster::{Ask, Cluster, Connection},
-    get::{ready, text},
+    get::{self, ready, text},
 };
 use crate::plugins::source;
 use anyhow::{Context as _, bail};
@@ -166,6 +166,20 @@ fn said(plugin: &Value, digest: &str) -> Option<Verdict> {
     if text(plugin, "/status/refused/digest") == digest {
         let (reason, message) = (field("/status/refused/reason"), field("/status/refused/message"));
         return Some(Verdict::Refused { reason, message });
+    }
+    let rollback =
+        |field: &str| text(plugin, &format!("/spec/rollback/{field}")).trim_start_matches("sha256:");
+    if rollback("from") == digest && rollback("to") == text(plugin, "/status/active/digest") {
+        let name = text(plugin, "/metadata/name");
+        let message =
+            format!("it was rolled back: `oarlock rollback {name} --to {}` takes that back", &digest[..12]);
+        return Some(Verdict::Refused { reason: "RolledBack".to_owned(), message });
+    }
+    if text(plugin, "/status/sourceDigest") == digest
+        && let Some(loaded) = get::condition(plugin, "Loaded").filter(|one| one["reason"] == "DigestMismatch")
+    {
+        let message = text(loaded, "/message").to_owned();
+        return Some(Verdict::Refused { reason: "DigestMismatch".to_owned(), message });
     }
     let candidate = &plugin["status"]["candidate"];
     if candidate["digest"] == digest {

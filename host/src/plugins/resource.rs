@@ -49,7 +49,7 @@ pub struct PluginSpec {
     pub rollback: Option<Rollback>,
     /// Earlier versions that are kept, to go back to; 3 if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 0, max = 20))]
+    #[schemars(range(min = 1, max = 20))]
     pub history_limit: Option<i32>,
     /// What its calls may use; absent means the host's standard.
     #[serde(default, skip_serializing_if = "Option::is_none")]

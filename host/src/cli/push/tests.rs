@@ -119,6 +119,18 @@ fn verdict_is_about_the_digest_that_was_pushed() {
         );
     }
     assert_eq!(said(&json!({}), "new"), None);
+    let (new, old) = ("0123456789abcdef", "old");
+    let mut back = plugin(old, "True", "");
+    back["metadata"] = json!({"name": "site"});
+    back["spec"] = json!({"rollback": {"from": new, "to": old}});
+    let Some(Verdict::Refused { message, .. }) = said(&back, new) else { panic!("{back}") };
+    assert!(message.contains("oarlock rollback site --to 0123456789ab"), "{message}");
+    let mut pinned = plugin(old, "True", "");
+    pinned["status"]["sourceDigest"] = new.into();
+    pinned["status"]["conditions"] =
+        json!([{"type": "Loaded", "reason": "DigestMismatch", "message": "pinned"}]);
+    let expected = Verdict::Refused { reason: "DigestMismatch".to_owned(), message: "pinned".to_owned() };
+    assert_eq!(said(&pinned, new), Some(expected));
     for (rollout, expected) in [("Preview", "waits for approval: 2 change"), ("Canary", "a canary: 2 change")]
     {
         let mut waits = plugin("old", "True", "");

@@ -161,7 +161,7 @@ impl Rollout {
         limit: Option<i32>,
     ) -> Result<(), Error> {
         let now = known.version.as_ref().map(|version| version.digest.clone());
-        let limit = limit.map_or(LIMIT, |limit| usize::try_from(limit).unwrap_or_default());
+        let limit = limit.map_or(LIMIT, |limit| usize::try_from(limit).unwrap_or_default().max(1));
         let failed = known.failed.as_ref().map(|failed| failed.digest.clone());
         let history = known.history.get_or_insert_default();
         if let Some(replaced) = replaced {
