@@ -129,6 +129,18 @@ async fn version_that_fails_where_the_one_before_does_not_is_taken_back_for_good
     world.until_says("Widget", "w00", ["Ready", "False", "GuestTrapped"]).await?;
     world.plugin("widget", "widget-v2").await?;
     until_versions(world, &names, &["2", "2", "2"]).await?;
+
+    // Of an object that is newer than a version nobody knows how the one before would have done.
+    world.delete("Widget", "odd").await?;
+    world.plugin("widget", "widget-fewer").await?;
+    until_versions(world, &names, &["none"; 3]).await?;
+    world.plugin("widget", "widget-v2").await?;
+    until_versions(world, &names, &["2", "2", "2"]).await?;
+    world.set("Widget", "new", json!({"mode": "panic"})).await?;
+    world.until_says("Widget", "new", ["Ready", "False", "GuestTrapped"]).await?;
+    world.until_at_rest().await?;
+    let plugin = world.get("Plugin", "widget").await?;
+    assert_eq!(string(&plugin, "/status/active/digest"), digest_of("widget-v2")?);
     running.stop().await
 }
 

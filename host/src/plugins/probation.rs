@@ -6,7 +6,10 @@
 //!
 //! Never: I/O, clocks.
 
-use crate::{object::ObjectKey, plugins::ActivePlugin};
+use crate::{
+    object::{Object, ObjectKey},
+    plugins::ActivePlugin,
+};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -25,6 +28,8 @@ const NAMED: usize = 3;
 pub struct Probation {
     /// The version that it replaces, if that was for the same kind.
     pub before: Option<Arc<ActivePlugin>>,
+    /// The objects that there were when it came, by uid: of later ones nobody knows how that version would have done.
+    existing: BTreeSet<Arc<str>>,
     state: Mutex<State>,
 }
 
@@ -51,9 +56,18 @@ struct State {
 }
 
 impl Probation {
-    /// Begins. `exhausted`: it was held before the host started anew.
-    pub fn new(before: Option<Arc<ActivePlugin>>, exhausted: bool) -> Self {
-        Self { before, state: Mutex::new(State { exhausted, is_told: exhausted, ..State::default() }) }
+    /// Begins, with the objects that there are. `exhausted`: it was held before the host started anew.
+    pub fn new<'a>(
+        before: Option<Arc<ActivePlugin>>,
+        objects: impl IntoIterator<Item = &'a Arc<Object>>,
+        exhausted: bool,
+    ) -> Self {
+        let existing = objects.into_iter().map(|object| object.uid.clone()).collect();
+        Self {
+            before,
+            existing,
+            state: Mutex::new(State { exhausted, is_told: exhausted, ..State::default() }),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -93,6 +107,11 @@ impl Probation {
         }
     }
 
+    /// Whether the version before has had this object, so that a failure on it counts.
+    pub fn judges(&self, parent: &Object) -> bool {
+        self.existing.contains(&parent.uid)
+    }
+
     /// It failed on an object that the version before handles. True if it is too many now.
     pub fn failed(&self, parent: &ObjectKey, why: String) -> bool {
         let mut state = self.lock();
@@ -111,7 +130,7 @@ impl Probation {
                 0 => String::new(),
                 more => format!("; and {more} more"),
             };
-            format!("it failed on {count} of {} objects: {}{more}", state.parents, named.join("; "))
+            format!("failed on {count} of {} objects: {}{more}", state.parents, named.join("; "))
         })
     }
 
@@ -180,7 +199,7 @@ mod tests {
     }
 
     fn probation(parents: usize) -> (Probation, BTreeSet<ObjectKey>) {
-        let probation = Probation::new(None, false);
+        let probation = Probation::new(None, [], false);
         let all = (0..parents).map(key).collect();
         (probation, all)
     }
@@ -225,7 +244,7 @@ mod tests {
             }
             assert!(probation.failed(&key(tolerated), "trapped".to_owned()), "{parents}");
             let verdict = probation.verdict().unwrap();
-            let expected = format!("it failed on {} of {parents} objects: ", tolerated + 1);
+            let expected = format!("failed on {} of {parents} objects: ", tolerated + 1);
             assert!(verdict.starts_with(&expected), "{verdict}");
         }
     }
@@ -248,7 +267,7 @@ mod tests {
             probation.passed(&key(few + 1));
             assert!(probation.may_prune(&key(few + 1)));
         }
-        let held = Probation::new(None, true);
+        let held = Probation::new(None, [], true);
         assert!(!held.may_prune(&key(0)), "it was held before a restart");
     }
 }

@@ -31,7 +31,8 @@ impl Reconciler {
         else {
             return;
         };
-        if before.watches().all(|watch| pass.snapshot.is_synced(watch))
+        if probation.judges(&pass.parent)
+            && before.watches().all(|watch| pass.snapshot.is_synced(watch))
             && self.handles(before, pass, function).await
             && probation.failed(&pass.parent.key, chain(unplanned))
         {

@@ -230,7 +230,9 @@ impl Rollout {
             let plain = ActivePlugin { probation: None, trial: None, ..(*before).clone() };
             Arc::new(plain)
         });
-        Some(Arc::new(Probation::new(before, was.is_some() && recorded.is_held())))
+        let snapshot = self.cache.snapshot();
+        let objects = snapshot.list(&to.parents, None);
+        Some(Arc::new(Probation::new(before, objects, was.is_some() && recorded.is_held())))
     }
 
     /// Whether there are children of this plugin.

@@ -69,7 +69,8 @@ impl Rollout {
             trial.plugin.probation.clone()
         } else {
             let before = ActivePlugin { probation: None, trial: None, ..active.clone() };
-            Some(Arc::new(Probation::new(Some(Arc::new(before)), false)))
+            let objects = snapshot.list(&plugin.parents, None);
+            Some(Arc::new(Probation::new(Some(Arc::new(before)), objects, false)))
         };
         Ok(Some(Trial { part, plugin: Arc::new(plugin) }))
     }
