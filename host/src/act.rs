@@ -11,8 +11,22 @@ pub mod preview;
 pub mod prune;
 pub mod status;
 
-use crate::object::Object;
+use crate::{
+    decide::plan::Child,
+    object::Object,
+    observe::{reads::Sources, watch::WatchKey},
+};
 use serde_json::{Value, json};
+
+/// Where a planned child, or the object of which fields are to be owned, is watched.
+fn watch_of<'a>(sources: &'a Sources, child: &Child) -> Option<&'a WatchKey> {
+    let gvk = &child.key.gvk;
+    if child.options.fields {
+        sources.fields.get(gvk)
+    } else {
+        sources.children.get(gvk).map(|(watch, _)| watch)
+    }
+}
 
 /// The beginning of an apply to a parent: what it is about, by uid, and nothing that it should say yet.
 fn identity(parent: &Object) -> Value {

@@ -17,7 +17,7 @@ use crate::{
     config::Limits,
     decide::{
         Unplanned,
-        guest::{Function, Guest},
+        guest::{Function, Guest, Trace},
         plan::{Condition, Plan},
     },
     manifest::Manifest,
@@ -26,7 +26,7 @@ use crate::{
         cache::Snapshot,
         client::Scope,
         discovery::Kind,
-        reads::{Sources, View},
+        reads::{Planned, Sources, View},
         watch::WatchKey,
     },
     report::Reason,
@@ -177,27 +177,20 @@ impl ActivePlugin {
             && reads.iter().all(|read| self.sources.reads.contains_key(&read.gvk))
     }
 
-    /// Asks it about an object, as of one moment; nothing is kept of it.
-    ///
-    /// # Errors
-    /// It gives no plan.
-    pub async fn ask(
-        &self,
-        function: Function,
-        snapshot: Snapshot,
-        parent: Arc<Object>,
-        host_namespace: &str,
-        now: &str,
-    ) -> Result<(Plan, bool), Unplanned> {
-        let key = parent.key.clone();
-        let view = self.view(snapshot, parent, host_namespace, now);
-        let called = self.guest.call(function, view, &self.limits).await;
-        let (raw, done) = match called {
-            Ok(called) => called.answer.map_err(Unplanned::Failure)?,
-            Err((error, _)) => return Err(Unplanned::Call(error)),
+    /// Asks it about what a view shows: its plan, checked, and whether nothing is left to do; with what the call cost and
+    /// left behind. Nothing is kept of it.
+    pub async fn ask(&self, function: Function, view: View) -> (Result<Planned, Unplanned>, Trace) {
+        let (parent, host_namespace) = (view.parent.key.clone(), view.host_namespace.clone());
+        let (answer, trace) = match self.guest.call(function, view, &self.limits).await {
+            Ok(called) => (called.answer.map_err(Unplanned::Failure), called.trace),
+            Err((error, trace)) => (Err(Unplanned::Call(error)), trace),
         };
-        let plan = Plan::check(raw, &key, &self.manifest, &self.sources, host_namespace, &self.limits);
-        Ok((plan.map_err(Unplanned::Plan)?, done))
+        let planned = answer.and_then(|(raw, done)| {
+            let plan =
+                Plan::check(raw, &parent, &self.manifest, &self.sources, &host_namespace, &self.limits);
+            plan.map(|plan| Planned { plan: Arc::new(plan), done }).map_err(Unplanned::Plan)
+        });
+        (planned, trace)
     }
 
     /// What it sees of an object.

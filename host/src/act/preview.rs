@@ -1,6 +1,6 @@
 //! What applying a plan would change, told without a write.
 
-use super::{apply::decision, fields, prune};
+use super::{apply::decision, fields, prune, watch_of};
 use crate::{
     decide::plan::Plan,
     object::{Object, ObjectKey, field_manager},
@@ -62,12 +62,8 @@ pub async fn children(
             }
             Err(error) => return Err(error),
         };
-        let watch = if child.options.fields {
-            sources.fields.get(&key.gvk)
-        } else {
-            sources.children.get(&key.gvk).map(|(watch, _)| watch)
-        };
-        let live = watch.and_then(|watch| snapshot.get(watch, key.namespace.as_deref(), &key.name));
+        let live = watch_of(sources, child)
+            .and_then(|watch| snapshot.get(watch, key.namespace.as_deref(), &key.name));
         let changed = |body, manager| live.cloned().map(|live| Changed { live, body, manager });
         if child.options.fields {
             if let fields::Decision::Apply { body, .. } =

@@ -4,7 +4,7 @@ pub(super) mod fields;
 
 use super::{
     cluster::{Cluster, Connection},
-    live::{From, Live, place},
+    live::{From, Live, is_named},
 };
 use crate::{
     act::preview::Changed,
@@ -92,9 +92,7 @@ async fn diff(args: &Args, connection: &Connection) -> anyhow::Result<usize> {
     let mut summary = Summary::default();
     let mut all = Vec::new();
     for parent in live.snapshot.list(&live.plugin.parents, None) {
-        let is_named = args.object.as_deref().is_none_or(|object| {
-            object == place(&parent.key) || !object.contains('/') && *object == *parent.key.name
-        });
+        let is_named = args.object.as_deref().is_none_or(|object| is_named(&parent.key, object));
         if !is_named || selector.as_ref().is_some_and(|selector| !selector.matches(&parent.labels)) {
             continue;
         }

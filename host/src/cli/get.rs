@@ -1,6 +1,7 @@
 //! `oarlock get`: what is in the cluster, as kubectl would show it.
 
 use super::cluster::{Ask, Cluster, Connection};
+use crate::plugins::source::short;
 use clap::ValueEnum;
 use futures::TryStreamExt as _;
 use jiff::Timestamp;
@@ -197,12 +198,11 @@ const HEADER: [&str; 8] = ["NAME", "VERSION", "DIGEST", "READY", "REASON", "PARE
 fn row(plugin: &Value, now: Timestamp) -> Vec<String> {
     let or = |text: &str, default: &str| if text.is_empty() { default.to_owned() } else { text.to_owned() };
     let digest = text(plugin, "/status/active/digest");
-    let digest = digest.get(..12).unwrap_or(digest);
     let said = |field| ready(plugin).map(|condition| text(condition, field)).unwrap_or_default();
     vec![
         or(text(plugin, "/metadata/name"), "<none>"),
         or(text(plugin, "/status/active/version"), "<none>"),
-        or(digest, "<none>"),
+        or(short(digest), "<none>"),
         or(said("/status"), "Unknown"),
         or(said("/reason"), "<none>"),
         or(text(plugin, "/status/active/parent"), "<none>"),

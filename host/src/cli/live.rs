@@ -122,8 +122,8 @@ impl Live {
             Failure::new(chain(&error), "`oarlock check FILE` tells more of a component".to_owned())
         })?;
 
-        let discovery = Discovery::new(Client::new(cluster.client.clone()));
         let client = Client::new(cluster.client.clone());
+        let discovery = Discovery::new(client.clone());
         let (parent_kind, sources) = resolve(&discovery, &name, &version, &settings).await?;
         let parents = selection_watch(&version.manifest.parent);
         let Version { digest, manifest, guest, .. } = version;
@@ -231,6 +231,11 @@ async fn list(client: &Client, discovery: &Discovery, cache: &Cache, watch: &Wat
             return Ok(());
         }
     }
+}
+
+/// Whether somebody who writes `namespace/name`, or the name alone, may mean this object.
+pub(super) fn is_named(key: &ObjectKey, object: &str) -> bool {
+    object == place(key) || !object.contains('/') && *object == *key.name
 }
 
 /// `namespace/name`, or the name alone.

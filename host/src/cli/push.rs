@@ -86,7 +86,7 @@ pub async fn run(args: Args, connection: &Connection) -> anyhow::Result<ExitCode
         io::stdout(),
         "{name}: {} bytes (sha256 {}) are in ConfigMap {namespace}/{name}{}; waiting for the host",
         bytes.len(),
-        &digest[..12],
+        source::short(&digest),
         match upload.len() {
             1 => String::new(),
             several => format!(" and {} more", several - 1),
@@ -167,12 +167,13 @@ fn said(plugin: &Value, digest: &str) -> Option<Verdict> {
         let (reason, message) = (field("/status/refused/reason"), field("/status/refused/message"));
         return Some(Verdict::Refused { reason, message });
     }
-    let rollback =
-        |field: &str| text(plugin, &format!("/spec/rollback/{field}")).trim_start_matches("sha256:");
+    let rollback = |field: &str| source::bare(text(plugin, &format!("/spec/rollback/{field}")));
     if rollback("from") == digest && rollback("to") == text(plugin, "/status/active/digest") {
         let name = text(plugin, "/metadata/name");
-        let message =
-            format!("it was rolled back: `oarlock rollback {name} --to {}` takes that back", &digest[..12]);
+        let message = format!(
+            "it was rolled back: `oarlock rollback {name} --to {}` takes that back",
+            source::short(digest)
+        );
         return Some(Verdict::Refused { reason: "RolledBack".to_owned(), message });
     }
     if text(plugin, "/status/sourceDigest") == digest
@@ -247,7 +248,7 @@ fn overdue(plugin: Option<&Value>, namespace: &str, name: &str, digest: &str, ti
     };
     if text(plugin, "/status/active/digest") != digest {
         return Failure::new(
-            format!("the host has not taken sha256 {} {waited}", &digest[..12]),
+            format!("the host has not taken sha256 {} {waited}", source::short(digest)),
             format!("it may not be running: kubectl -n {namespace} get pods; {logs}"),
         );
     }

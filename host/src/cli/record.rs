@@ -5,13 +5,12 @@ use super::{
     cluster::{Ask, Cluster, Connection},
     diff::fields,
     get::text,
-    live::{From, Live, place},
+    live::{From, Live, is_named, place},
 };
 use crate::{
     config::Limits,
     decide::guest::{Guest, engine::Engine},
     manifest::Manifest,
-    object::Object,
     plugins::{
         recording::{Recording, Replayed},
         source,
@@ -79,7 +78,7 @@ pub async fn record(args: Args, connection: &Connection) -> anyhow::Result<ExitC
     let parents: Vec<_> = live
         .snapshot
         .list(&live.plugin.parents, None)
-        .filter(|parent| is_named(parent, &args.object))
+        .filter(|parent| is_named(&parent.key, &args.object))
         .collect();
     let parent = match &*parents {
         [parent] => *parent,
@@ -113,16 +112,12 @@ pub async fn record(args: Args, connection: &Connection) -> anyhow::Result<ExitC
         "{}: version {} ({}) of {name} on {}, {} reads{masked}; make the call again with `oarlock replay {}`",
         file.display(),
         recording.version,
-        &recording.digest[..12],
+        source::short(&recording.digest),
         parent.key,
         recording.reads.len(),
         file.display()
     )?;
     Ok(ExitCode::SUCCESS)
-}
-
-fn is_named(parent: &Arc<Object>, object: &str) -> bool {
-    object == place(&parent.key) || !object.contains('/') && *object == *parent.key.name
 }
 
 /// The plugin that reconciles a kind.

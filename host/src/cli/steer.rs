@@ -8,6 +8,7 @@ use super::{
     get::text,
     push::parse_duration,
 };
+use crate::plugins::source::{bare, short};
 use anyhow::{Context as _, bail};
 use kube::{
     api::{Patch, PatchParams},
@@ -199,14 +200,6 @@ async fn set(cluster: &Cluster, name: &str, spec: &Value) -> anyhow::Result<()> 
     let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
     let patch = Patch::Merge(json!({ "spec": spec }));
     cluster.ask(ask("patch"), cluster.plugins().patch(name, &params, &patch)).await.map(drop)
-}
-
-fn bare(digest: &str) -> &str {
-    digest.strip_prefix("sha256:").unwrap_or(digest)
-}
-
-fn short(digest: &str) -> &str {
-    digest.get(..12).unwrap_or(digest)
 }
 
 fn list(digests: &[&str]) -> String {

@@ -7,7 +7,7 @@ use crate::{
     plugins::{ActivePlugin, source::Component},
     report::Reason,
 };
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::time::Instant;
 
 /// A version that could serve.
@@ -21,11 +21,17 @@ pub struct Version {
     pub guest: Guest,
     /// When its loading began.
     pub seen: Instant,
-    /// The component, until it is kept in the cluster.
-    pub bytes: Arc<Mutex<Option<Vec<u8>>>>,
+    /// See [`Version::bytes`].
+    bytes: Arc<Mutex<Option<Vec<u8>>>>,
 }
 
 impl Version {
+    /// The component, until it is kept in the cluster.
+    pub fn bytes(&self) -> MutexGuard<'_, Option<Vec<u8>>> {
+        // It is there or not, never half-way.
+        self.bytes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The version under what the operator allows now; `None` if that is not enough.
     pub fn permitted(self, permissions: &Arc<Permissions>) -> Option<Self> {
         let manifest = Arc::new(self.manifest.permit(permissions).ok()?);

@@ -44,9 +44,9 @@ impl Preview {
         if parent.is_terminating() {
             return Ok(Self::default());
         }
-        let planned = plugin.ask(Function::Reconcile, snapshot.clone(), parent.clone(), host_namespace, now);
-        let plan = match planned.await {
-            Ok((plan, _)) => plan,
+        let view = plugin.view(snapshot.clone(), parent.clone(), host_namespace, now);
+        let plan = match plugin.ask(Function::Reconcile, view).await.0 {
+            Ok(planned) => planned.plan,
             Err(unplanned) => return Ok(Self { failure: Some(chain(&unplanned)), ..Self::default() }),
         };
         let children = preview::children(discovery, snapshot, &plugin.sources, parent, &plan).await?;

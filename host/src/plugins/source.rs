@@ -216,6 +216,16 @@ fn format(entry: &str) -> Option<Format> {
     endings.into_iter().find(|(ending, _)| is_ending(ending)).map(|(_, format)| format)
 }
 
+/// Its first twelve digits: enough for people.
+pub fn short(digest: &str) -> &str {
+    digest.get(..12).unwrap_or(digest)
+}
+
+/// A digest as people write it, as we do.
+pub fn bare(digest: &str) -> &str {
+    digest.strip_prefix("sha256:").unwrap_or(digest)
+}
+
 /// The identity of a version: sha256 in lower-case hex.
 pub fn digest(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().fold(String::with_capacity(64), |mut text, byte| {

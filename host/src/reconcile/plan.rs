@@ -4,9 +4,7 @@ use super::{Error, Pass, Reconciler};
 use crate::{
     act::events,
     decide::{
-        Unplanned,
         guest::{Function, LogLine},
-        plan::Plan,
         stability::{Stability, Unstable},
     },
     object::Object,
@@ -50,24 +48,14 @@ impl Reconciler {
         }
         self.metrics.memo(&plugin.name, false);
         let asked = now();
-        let (called, trace) = match plugin.guest.call(function, view, &plugin.limits).await {
-            Ok(called) => (Ok(called.answer), called.trace),
-            Err((error, trace)) => (Err(error), trace),
-        };
+        let (planned, trace) = plugin.ask(function, view).await;
         report.fuel = trace.fuel;
         self.metrics.guest_call(&plugin.name, &trace);
         log_lines(&trace.logs, trace.logs_dropped);
-        let checked = called.map_err(Unplanned::Call).and_then(|answer| answer.map_err(Unplanned::Failure));
-        let checked = checked.and_then(|(raw, done)| {
-            let (parent, manifest) = (&pass.parent.key, &plugin.manifest);
-            let plan =
-                Plan::check(raw, parent, manifest, &plugin.sources, &self.config.namespace, &plugin.limits);
-            plan.map(|plan| Planned { plan: Arc::new(plan), done }).map_err(Unplanned::Plan)
-        });
-        if let Err(unplanned) = &checked {
+        if let Err(unplanned) = &planned {
             self.compare(pass, function, unplanned).await;
         }
-        let answer = checked.map_err(Arc::new);
+        let answer = planned.map_err(Arc::new);
         let memo = Memo {
             digest: plugin.digest.clone(),
             parent: (pass.parent.uid.clone(), pass.parent.body_hash),

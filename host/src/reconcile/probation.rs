@@ -44,9 +44,9 @@ impl Reconciler {
         if function == Function::Finalize && !before.manifest.finalizes {
             return true;
         }
-        let (snapshot, parent, now) = (pass.snapshot.clone(), pass.parent.clone(), self.clock.wall());
-        let asked = before.ask(function, snapshot, parent, &self.config.namespace, &now);
-        asked.await.is_ok()
+        let (snapshot, parent) = (pass.snapshot.clone(), pass.parent.clone());
+        let view = before.view(snapshot, parent, &self.config.namespace, &self.clock.wall());
+        before.ask(function, view).await.0.is_ok()
     }
 }
 

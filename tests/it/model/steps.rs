@@ -4,6 +4,7 @@ use std::fmt::{self, Debug, Formatter};
 use std::time::Duration;
 
 use fastrand::Rng;
+use oarlock_sim::scenario::config_maps;
 use oarlock_tests::proxy::{Fault, Rule};
 use serde_json::{Value, json};
 
@@ -199,24 +200,7 @@ impl Dice {
                 "mode": "reads", "read": SOURCE, "selector": "pick=yes", "text": text, "namespace": self.namespace,
             }),
             _ => {
-                let mut children = Vec::new();
-                for number in 0..3 {
-                    if self.rng.u8(..3) > 0 {
-                        let name = format!("{widget}-{number}");
-                        let mut child = json!({
-                            "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"text": text},
-                        });
-                        match number {
-                            1 => child["metadata"]["annotations"] = json!({"oarlock.dev/wave": "1"}),
-                            2 => {
-                                child["immutable"] = true.into();
-                                child["metadata"]["annotations"] = json!({"oarlock.dev/update": "replace"});
-                            }
-                            _ => {}
-                        }
-                        children.push(child);
-                    }
-                }
+                let children = config_maps(&mut self.rng, widget, &text);
                 let mut plan = json!({"children": children, "status": {"note": text}});
                 if self.rng.u8(..4) > 0 {
                     let status = self.one(&["True", "False", "Unknown"]);

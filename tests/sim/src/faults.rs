@@ -6,7 +6,7 @@
 mod client;
 mod stream;
 
-pub use client::{Crash, Link};
+pub use client::{Crash, Link, reason};
 pub use stream::{Passed, Watch};
 
 use crate::api::Asked;

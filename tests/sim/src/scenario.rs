@@ -4,7 +4,7 @@
 
 mod specs;
 
-pub use specs::{FLEET, KINDS, PARENTS, PICKS, PLAIN, READS, SCRIPTED, SOURCE, kind, resource};
+pub use specs::{FLEET, KINDS, PARENTS, PICKS, PLAIN, READS, SCRIPTED, SOURCE, config_maps, kind, resource};
 
 use crate::faults::{Crash, Fault, Rule};
 use fastrand::Rng;

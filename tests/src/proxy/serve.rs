@@ -29,7 +29,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, sleep_until};
 
 use oarlock_sim::api::Asked;
-use oarlock_sim::faults::{Fault, Passed, Rules, Watch, emptied};
+use oarlock_sim::faults::{Fault, Passed, Rules, Watch, emptied, reason};
 
 /// An answer on its way to whoever asked.
 type Answer = Response<UnsyncBoxBody<Bytes, kube::Error>>;
@@ -220,19 +220,9 @@ async fn forward(
 
 /// What the API server says with a status.
 fn refusal(code: u16, retry_after: Option<u32>) -> Answer {
-    let reason = match code {
-        403 => "Forbidden",
-        409 => "Conflict",
-        410 => "Expired",
-        429 => "TooManyRequests",
-        500 => "InternalError",
-        503 => "ServiceUnavailable",
-        504 => "Timeout",
-        _ => "",
-    };
     let status = json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-        "message": format!("the proxy answers {code}"), "reason": reason, "code": code,
+        "message": format!("the proxy answers {code}"), "reason": reason(code), "code": code,
     });
     let mut answer = Response::new(whole(Bytes::from(status.to_string())));
     *answer.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);

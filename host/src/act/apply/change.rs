@@ -9,7 +9,7 @@ use crate::{
     act::{
         contested::Standing,
         delete::{self, Warrant},
-        drift, fields, owned,
+        drift, fields, owned, watch_of,
     },
     decide::plan::{Child, Plan, Update},
     object::{ANNOTATION_APPLIED, Object, field_manager},
@@ -36,14 +36,13 @@ pub(super) async fn look<'a>(context: Context<'_>, plan: &Plan, child: &'a Child
         }
         Err(source) => return Err(Error::Kind { child: key(), source }),
     };
-    let fields_watch = sources.fields.get(&child.key.gvk);
-    if child.options.fields && fields_watch.is_none() {
+    let watch = watch_of(sources, child);
+    if child.options.fields && watch.is_none() {
         // Before the first of them is applied, where they may be found must outlive this process.
         return Ok(held(Some(kind), "is awaited until its kind is watched"));
     }
-    let children_watch = sources.children.get(&child.key.gvk).map(|(watch, _)| watch);
-    let mirrored = if child.options.fields { fields_watch } else { children_watch }
-        .and_then(|watch| snapshot.get(watch, child.key.namespace.as_deref(), &child.key.name).cloned());
+    let mirrored =
+        watch.and_then(|watch| snapshot.get(watch, child.key.namespace.as_deref(), &child.key.name).cloned());
     let live = match mirrored {
         Some(live) => Some(live),
         // The mirror has what carries our label: somebody may have taken it off (F12), or it is not ours.

@@ -3,6 +3,7 @@
 use crate::{
     cli::get::age,
     operate::explain::{Explanation, Next, NextWhen, Plugin, Reconcile, Written},
+    plugins::source::short,
 };
 use jiff::Timestamp;
 use std::fmt::Write as _;
@@ -161,10 +162,6 @@ fn took(milliseconds: f64) -> String {
 
 fn words(triggers: &[String]) -> String {
     triggers.join(", ").replace('_', " ")
-}
-
-fn short(digest: &str) -> &str {
-    digest.get(..12).unwrap_or(digest)
 }
 
 fn one_line(text: &str) -> String {

@@ -2,7 +2,10 @@
 //!
 //! Never: I/O, clocks.
 
-use crate::plugins::resource::{PluginSpec, RolloutStrategy};
+use crate::plugins::{
+    resource::{PluginSpec, RolloutStrategy},
+    source::bare,
+};
 
 /// What there is to choose from.
 pub(super) struct Facts<'a> {
@@ -28,11 +31,6 @@ pub(super) struct Choice {
     pub(super) is_approved: bool,
     /// The only version that may come into force, where the source holds another.
     pub(super) pinned: Option<String>,
-}
-
-/// A digest as people write it, as we do.
-pub(super) fn bare(digest: &str) -> &str {
-    digest.strip_prefix("sha256:").unwrap_or(digest)
 }
 
 pub(super) fn choose(facts: &Facts<'_>) -> Choice {

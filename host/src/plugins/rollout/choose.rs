@@ -2,7 +2,7 @@
 
 use super::{
     Candidate, Error, Known, Refused, Rollout, Terms,
-    choice::{self, Facts, bare},
+    choice::{self, Facts},
     say,
 };
 use crate::{
@@ -11,6 +11,7 @@ use crate::{
         ActivePlugin,
         load::Version,
         resource::{EarlierVersion, RolloutStrategy},
+        source::{bare, short},
     },
     report::Reason,
 };
@@ -45,8 +46,7 @@ impl Rollout {
             active = before.or_else(|| Some(known.history.as_ref()?.first()?.digest.clone()));
         }
         let is_proven = known.candidate.as_ref().is_some_and(|candidate| {
-            let is_content = Some(&candidate.version.digest) == content.as_ref();
-            candidate.is_proven && is_content && candidate.rollout == RolloutStrategy::Canary
+            candidate.is_proven && Some(&candidate.version.digest) == content.as_ref()
         });
         let spec = &terms.spec;
         let choice = choice::choose(&Facts {
@@ -66,11 +66,11 @@ impl Rollout {
             _ => None,
         };
         known.overruled = choice.pinned.map(|pin| {
-            let holds = content.as_deref().map(say::short).unwrap_or_default();
+            let holds = content.as_deref().map(short).unwrap_or_default();
             let message = format!(
                 "the ConfigMap holds version {holds}, and spec.digest allows only {}: put that one there, or set \
                  spec.digest to the one that is there",
-                say::short(&pin)
+                short(&pin)
             );
             (Reason::DigestMismatch, message)
         });
@@ -158,16 +158,23 @@ impl Known {
 
 impl Candidate {
     fn new(version: &Version, rollout: RolloutStrategy) -> Self {
-        Self { version: version.clone(), rollout, since: None, is_proven: false, message: String::new() }
+        Self {
+            version: version.clone(),
+            rollout,
+            since: None,
+            is_proven: false,
+            is_previewed: false,
+            message: String::new(),
+        }
     }
 }
 
 fn missing(history: &[EarlierVersion], digest: &str) -> (Reason, String) {
-    let kept: Vec<_> = history.iter().map(|one| say::short(bare(&one.digest))).collect();
+    let kept: Vec<_> = history.iter().map(|one| short(bare(&one.digest))).collect();
     let kept = if kept.is_empty() { "none".to_owned() } else { kept.join(", ") };
     let message = format!(
         "version {} is not kept; kept of those before are: {kept}. Push it again, or name another one",
-        say::short(digest)
+        short(digest)
     );
     (Reason::VersionMissing, message)
 }

@@ -5,7 +5,7 @@
 use super::{Candidate, Known, say::State};
 use crate::{
     decide::plan::{Condition, ConditionStatus},
-    plugins::{ActivePlugin, load::Version, probation::FIRST_WAVE, resource::RolloutStrategy},
+    plugins::{ActivePlugin, load::Version, probation::FIRST_WAVE, resource::RolloutStrategy, source::short},
     report::Reason,
 };
 use std::fmt::Write as _;
@@ -138,8 +138,4 @@ pub(super) fn condition(r#type: &str, status: ConditionStatus, reason: Reason, m
 
 fn describe(version: &Version) -> String {
     format!("version {} ({})", version.manifest.version, short(&version.digest))
-}
-
-pub(super) fn short(digest: &str) -> &str {
-    digest.get(..12).unwrap_or(digest)
 }

@@ -1,7 +1,7 @@
 //! What a plugin's parents cannot say in their status, as one condition of the `Plugin`, and when it is looked at
 //! again (rule S8).
 
-use super::{Known, Rollout, say};
+use super::{Known, Rollout, recorded::Standing, say};
 use crate::{
     act::status::Shortfall,
     decide::plan::{Condition, ConditionStatus},
@@ -76,23 +76,8 @@ pub(super) fn condition(plugin: &ActivePlugin, settings: &Object, unproven: Dura
 
 /// The condition as it stands.
 fn standing(settings: &Object) -> Option<Condition> {
-    #[derive(serde::Deserialize)]
-    struct Status {
-        #[serde(default)]
-        conditions: Vec<Standing>,
-    }
-    #[derive(serde::Deserialize)]
-    struct Standing {
-        r#type: String,
-        #[serde(default)]
-        reason: String,
-        #[serde(default)]
-        message: String,
-    }
-    let status: Status = serde_json::from_str(settings.status.as_deref()?).ok()?;
-    let found = status.conditions.into_iter().find(|condition| condition.r#type == DEGRADED)?;
-    let Standing { r#type, reason, message } = found;
-    Some(Condition { r#type, status: ConditionStatus::True, reason, message })
+    let Standing { reason, message, .. } = say::recorded(settings).condition(DEGRADED)?;
+    Some(Condition { r#type: DEGRADED.to_owned(), status: ConditionStatus::True, reason, message })
 }
 
 fn message(plugin: &ActivePlugin) -> Option<String> {

@@ -18,10 +18,7 @@ use crate::{
     report::chain,
 };
 use serde_json::{Value, json};
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, PoisonError},
-};
+use std::{collections::BTreeMap, sync::Arc};
 use tracing::warn;
 
 /// On the ConfigMaps of a version that is kept: the plugin's name.
@@ -31,7 +28,7 @@ const LIMIT: usize = 3;
 
 /// The name of what holds a version.
 pub(crate) fn stored_name(plugin: &str, digest: &str) -> String {
-    format!("oarlock-version-{plugin}-{}", say::short(digest))
+    format!("oarlock-version-{plugin}-{}", source::short(digest))
 }
 
 impl Rollout {
@@ -41,7 +38,7 @@ impl Rollout {
         let Some(version) = &known.version else { return };
         let Err(error) = self.try_keep(settings, version).await else { return };
         if error.answer == Answer::Forbidden {
-            version.bytes.lock().unwrap_or_else(PoisonError::into_inner).take();
+            version.bytes().take();
         } else {
             self.pending.later(name, RETRY);
         }
@@ -55,10 +52,20 @@ impl Rollout {
     }
 
     async fn try_keep(&self, settings: &Object, version: &Version) -> Result<(), Error> {
-        let bytes = version.bytes.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let Some(bytes) = bytes else { return Ok(()) };
+        if version.bytes().is_none() {
+            return Ok(());
+        }
         let kind = self.discovery.kind(&config_map_gvk()).await?;
         let name = stored_name(&settings.key.name, &version.digest);
+        let is_stored = async |key: &ObjectKey| -> Result<bool, Error> {
+            Ok(self.client.get(&kind, key).await?.is_some_and(|stored| is_of(&stored, &settings.uid)))
+        };
+        // It is written last, so all the rest is there too: most of all after a restart.
+        let is_kept = is_stored(&self.stored_key(&name)).await?;
+        if is_kept {
+            version.bytes().take();
+        }
+        let Some(bytes) = version.bytes().clone() else { return Ok(()) };
         let packed = {
             let name = name.clone();
             // It takes seconds for a large one.
@@ -70,7 +77,7 @@ impl Rollout {
         };
         for mut config_map in packed {
             let key = self.stored_key(config_map["metadata"]["name"].as_str().unwrap_or(&name));
-            if self.client.get(&kind, &key).await?.is_some_and(|stored| is_of(&stored, &settings.uid)) {
+            if is_stored(&key).await? {
                 continue;
             }
             config_map["metadata"]["namespace"] = (*self.config.namespace).into();
@@ -85,7 +92,7 @@ impl Rollout {
             let apply = client::Apply { manager: say::MANAGER, force: true, status: false, body: &body };
             self.client.apply(&kind, &key, apply).await?;
         }
-        version.bytes.lock().unwrap_or_else(PoisonError::into_inner).take();
+        version.bytes().take();
         Ok(())
     }
 
@@ -126,7 +133,7 @@ impl Rollout {
         match loaded {
             Ok(version) => {
                 // It comes from there.
-                version.bytes.lock().unwrap_or_else(PoisonError::into_inner).take();
+                version.bytes().take();
                 Ok(Some(version))
             }
             Err(error) => {

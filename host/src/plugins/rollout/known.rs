@@ -65,8 +65,10 @@ pub(super) struct Candidate {
     pub(super) rollout: RolloutStrategy,
     /// Since when it has planned all of its part.
     pub(super) since: Option<Instant>,
-    /// Whether it has done well there for long enough; of one that waits, whether what it would change was told.
+    /// Whether it has done well there for long enough.
     pub(super) is_proven: bool,
+    /// Whether `message` is what it would change.
+    pub(super) is_previewed: bool,
     /// What it would change, or does so far.
     pub(super) message: String,
 }

@@ -1,12 +1,12 @@
 //! What a `Plugin` has on record of the plugin's past: in its status, so that it outlives the host.
 
-use super::say::short;
 use crate::{
     manifest::Manifest,
     object::{Gvk, Object},
     plugins::{
         load::Version,
         resource::{EarlierVersion, RefusedVersion},
+        source::short,
     },
     report::Reason,
 };
@@ -46,14 +46,22 @@ pub(super) struct Recorded {
     conditions: Vec<Standing>,
 }
 
+/// A condition as it stands.
 #[derive(serde::Deserialize)]
-struct Standing {
+pub(super) struct Standing {
     r#type: String,
     #[serde(default)]
-    reason: String,
+    pub(super) reason: String,
+    #[serde(default)]
+    pub(super) message: String,
 }
 
 impl Recorded {
+    /// A condition as it stands.
+    pub(super) fn condition(self, r#type: &str) -> Option<Standing> {
+        self.conditions.into_iter().find(|one| one.r#type == r#type)
+    }
+
     /// Whether the version in force was held.
     pub(super) fn is_held(&self) -> bool {
         self.conditions.iter().any(|one| one.r#type == "Progressing" && one.reason == Reason::Held.as_str())

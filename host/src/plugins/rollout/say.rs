@@ -7,7 +7,7 @@ use super::{
     recorded::{active, text, texts},
 };
 pub(super) use super::{
-    conditions::{condition, held, short, version},
+    conditions::{condition, held, version},
     recorded::{Active, Recorded, from_texts, kinds, recorded},
 };
 use crate::{
@@ -94,7 +94,7 @@ impl Rollout {
             fields.insert(
                 "candidate".to_owned(),
                 serde_json::json!({
-                    "digest": &*version.digest, "shortDigest": short(&version.digest),
+                    "digest": &*version.digest, "shortDigest": source::short(&version.digest),
                     "version": version.manifest.version, "rollout": rollout, "message": message,
                 }),
             );

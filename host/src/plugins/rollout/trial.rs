@@ -45,9 +45,9 @@ impl Rollout {
             return Ok(None);
         }
         if candidate.rollout == RolloutStrategy::Preview {
-            if !candidate.is_proven {
+            if !candidate.is_previewed {
                 candidate.message = self.preview(&plugin).await?;
-                candidate.is_proven = true;
+                candidate.is_previewed = true;
             }
             return Ok(None);
         }

@@ -3,7 +3,7 @@
 //! Parts are named after the component's digest, so an upload never changes those of another one; the list is written
 //! last, so half an upload is never taken for a whole one.
 
-use super::{Error, digest};
+use super::{Error, digest, short};
 use crate::object::{LABEL_PART_OF, LABEL_PLUGIN, Object};
 use base64::Engine as _;
 use serde::{Deserialize, Serialize};
@@ -127,7 +127,7 @@ pub fn pack(name: &str, component: &[u8]) -> std::io::Result<Vec<Value>> {
     let (mut parts, mut config_maps) = (Vec::new(), Vec::new());
     for (number, bytes) in packed.chunks(PART_BYTES).enumerate() {
         let part = Part {
-            config_map: format!("{name}-{}-{number}", &whole[..12]),
+            config_map: format!("{name}-{}-{number}", short(&whole)),
             entry: format!("{entry}.{number}"),
             digest: digest(bytes),
         };

@@ -41,6 +41,16 @@ impl Options {
     }
 }
 
+/// The object in a request's body, as the kind has it, where the URL says.
+fn whole(kind: &Kind, request: &Request, options: &Options) -> Result<Value, Refusal> {
+    let mut object = read(&request.body)?;
+    check_kind(kind, &object)?;
+    kind.decode(&mut object, options.strict)?;
+    kind.normalize(&mut object);
+    place(kind, &request.asked, &mut object)?;
+    Ok(object)
+}
+
 impl State {
     pub(super) fn create(
         &mut self,
@@ -49,11 +59,7 @@ impl State {
         name: &mut String,
     ) -> Result<Done, Refusal> {
         let (asked, options) = (&request.asked, Options::of(request));
-        let mut object = read(&request.body)?;
-        check_kind(kind, &object)?;
-        kind.decode(&mut object, options.strict)?;
-        kind.normalize(&mut object);
-        place(kind, asked, &mut object)?;
+        let mut object = whole(kind, request, &options)?;
         let prefix = text(&object, "/metadata/generateName").to_owned();
         if text(&object, "/metadata/name").is_empty() && !prefix.is_empty() {
             let serial = self.next_serial();
@@ -71,11 +77,7 @@ impl State {
 
     pub(super) fn update(&mut self, kind: &Kind, request: &Request) -> Result<Done, Refusal> {
         let (asked, options) = (&request.asked, Options::of(request));
-        let mut object = read(&request.body)?;
-        check_kind(kind, &object)?;
-        kind.decode(&mut object, options.strict)?;
-        kind.normalize(&mut object);
-        place(kind, asked, &mut object)?;
+        let object = whole(kind, request, &options)?;
         let name = text(&object, "/metadata/name");
         if name != asked.name {
             let message = format!(

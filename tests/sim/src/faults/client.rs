@@ -186,9 +186,9 @@ impl Link {
     }
 }
 
-/// What the API server says with a status.
-fn refused(code: u16, retry_after: Option<u32>, asked: &Asked) -> Answer {
-    let reason = match code {
+/// The reason that the API server says with a status.
+pub fn reason(code: u16) -> &'static str {
+    match code {
         403 => "Forbidden",
         409 => "Conflict",
         410 => "Expired",
@@ -197,8 +197,12 @@ fn refused(code: u16, retry_after: Option<u32>, asked: &Asked) -> Answer {
         503 => "ServiceUnavailable",
         504 => "Timeout",
         _ => "",
-    };
-    let mut refusal = Refusal::new(code, reason, format!("a fault answers {code}"));
+    }
+}
+
+/// What the API server says with a status.
+fn refused(code: u16, retry_after: Option<u32>, asked: &Asked) -> Answer {
+    let mut refusal = Refusal::new(code, reason(code), format!("a fault answers {code}"));
     refusal.retry_after = retry_after;
     Answer::refused(&refusal, asked, &asked.name)
 }

@@ -1,6 +1,7 @@
 //! Who takes part: parents, their specs, what they read, and the components that decide for them.
 
 use super::Dice;
+use fastrand::Rng;
 use serde_json::{Value, json};
 
 /// Widgets whose plan is written out in their spec.
@@ -55,6 +56,29 @@ pub fn resource(parent: &str) -> &'static str {
     if parent == FLEET { "clusterwidgets.cases.example.com" } else { "widgets.cases.example.com" }
 }
 
+/// Some of three `ConfigMap`s, of which the second comes in a later wave and the third is immutable and replaced.
+pub fn config_maps(rng: &mut Rng, parent: &str, text: &str) -> Vec<Value> {
+    let mut children = Vec::new();
+    for number in 0..3 {
+        if rng.u8(..3) > 0 {
+            let mut child = json!({
+                "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": format!("{parent}-{number}")},
+                "data": {"text": text},
+            });
+            match number {
+                1 => child["metadata"]["annotations"] = json!({"oarlock.dev/wave": "1"}),
+                2 => {
+                    child["immutable"] = true.into();
+                    child["metadata"]["annotations"] = json!({"oarlock.dev/update": "replace"});
+                }
+                _ => {}
+            }
+            children.push(child);
+        }
+    }
+    children
+}
+
 impl Dice {
     /// A child that there may be.
     pub(super) fn child(&mut self) -> (&'static str, String) {
@@ -84,27 +108,9 @@ impl Dice {
         }
     }
 
-    /// A plan: `ConfigMap`s, of which the second comes in a later wave and the third is immutable and replaced; and
-    /// what a web application has.
+    /// A plan: `ConfigMap`s, and what a web application has.
     fn script(&mut self, parent: &str, text: &str) -> Value {
-        let mut children = Vec::new();
-        for number in 0..3 {
-            if self.rng.u8(..3) > 0 {
-                let mut child = json!({
-                    "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": format!("{parent}-{number}")},
-                    "data": {"text": text},
-                });
-                match number {
-                    1 => child["metadata"]["annotations"] = json!({"oarlock.dev/wave": "1"}),
-                    2 => {
-                        child["immutable"] = true.into();
-                        child["metadata"]["annotations"] = json!({"oarlock.dev/update": "replace"});
-                    }
-                    _ => {}
-                }
-                children.push(child);
-            }
-        }
+        let mut children = config_maps(&mut self.rng, parent, text);
         let labels = json!({"app": parent});
         if self.rng.u8(..3) == 0 {
             children.push(json!({
